@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use crate::commands::Context;
 use crate::error::{Error, Flaw, LocationFlaw, Origin};
 use crate::jobs::mover::random;
 use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
-use crate::location::Location;
+use crate::location::{LocalPath, Location};
 use crate::settings::{self, Layers, TransferSettings};
 use crate::values;
 
@@ -124,7 +124,7 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
 fn source(text: &OsStr) -> Result<CampaignSource, Error> {
     let (top, is_content) = place(text)?;
     match top {
-        CampaignPlace::Here(path) => source_here(path, is_content, text),
+        CampaignPlace::Here(path) => source_here(LocalPath { path, slash: is_content }, text),
         CampaignPlace::Daemon { ref path, .. } => {
             let name = path.path.name().filter(|_| !is_content).unwrap_or_default();
             let onto = RelPath::new(name).map_err(|_| unusable(text, LocationFlaw::Root))?;
@@ -133,13 +133,13 @@ fn source(text: &OsStr) -> Result<CampaignSource, Error> {
     }
 }
 
-fn source_here(path: PathBuf, is_content: bool, text: &OsStr) -> Result<CampaignSource, Error> {
+fn source_here(LocalPath { path, slash }: LocalPath, text: &OsStr) -> Result<CampaignSource, Error> {
     let found = std::fs::symlink_metadata(&path).map_err(|error| missing(&path, error))?;
     let is_dir = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
     let name = RelPath::new(name).map_err(|why| unusable(text, LocationFlaw::Path(why)))?;
-    if is_content || (is_dir && !found.is_symlink()) {
-        let onto = if is_content { RelPath::root() } else { name };
+    if slash || (is_dir && !found.is_symlink()) {
+        let onto = if slash { RelPath::root() } else { name };
         return Ok(CampaignSource { top: CampaignPlace::Here(path), only: None, onto });
     }
     let top = path.parent().unwrap_or(Path::new("/")).to_owned();
