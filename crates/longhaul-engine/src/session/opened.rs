@@ -9,6 +9,7 @@ use longhaul_core::ChunkSize;
 use longhaul_disk::{StreamOutput, StreamTarget, TargetTree};
 use longhaul_proto::receiver::Landing;
 
+use crate::api::ExpectedFiles;
 use crate::journals::SessionJournal;
 use crate::journals::presence::Presence;
 
@@ -32,13 +33,25 @@ pub(crate) struct Destination {
     pub(crate) names_standing: bool,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
+    /// The files that are expected. `None`: any may come.
+    pub(crate) expected: Option<Arc<ExpectedFiles>>,
 }
 
 impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
         let (place, presence) = (base.clone(), Arc::default());
-        Destination { tree, landing, place, base, ledger: None, presence, names_standing: false, stream: None }
+        Destination {
+            tree,
+            landing,
+            place,
+            base,
+            ledger: None,
+            presence,
+            names_standing: false,
+            stream: None,
+            expected: None,
+        }
     }
 
     /// A stream, for one session of the run that owns it.
