@@ -4,7 +4,9 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -39,6 +41,33 @@ fn lapse(host: &Host) {
     }
 }
 
+/// Shards that a mover had when it was last heard of.
+fn leased(host: &Host) -> i64 {
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    rows.query_row("SELECT count(*) FROM shard WHERE lease_until > 0", [], |row| row.get(0)).unwrap()
+}
+
+/// Waits until more than `count` files stand beneath `top`, and gives their places and inodes.
+fn wait_for_more_than(count: usize, top: &Path) -> Vec<(PathBuf, u64)> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut stand = Vec::new();
+        for dir in fs::read_dir(top).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+            let files = fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
+            let named = files.filter(|file| !file.file_name().as_bytes().starts_with(b".longhaul"));
+            stand.extend(named.filter_map(|file| Some((file.path(), fs::symlink_metadata(file.path()).ok()?.ino()))));
+        }
+        if stand.len() > count {
+            return stand;
+        }
+        assert!(Instant::now() < until, "only {} files stand", stand.len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The longest that files may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The figures of a campaign, which must add up.
 fn left(host: &Host, name: &str) -> Value {
     let left = host.run(["job", "left", "--json", name]).succeed().events_of("job_left").remove(0);
@@ -59,22 +88,28 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     let host = &site.client;
     plant(&host.path("ds"));
     let to = site.url("in");
-    let add = ["job", "add", "--name", "all", "--rate", "128KiB/s", "--shard-files", "10", "ds", &to];
+    let add = ["job", "add", "--name", "all", "--rate", "128KiB/s", "--shard-files", "50", "ds", &to];
     assert_eq!(host.run(add).succeed().stdout_text(), "all\n");
     host.run(add).fail(2);
     host.run(["job", "plan", "all"]).succeed();
     assert_eq!(counts(&left(host, "all")), [0, 0, 101]);
 
-    let running = host.run(["job", "run", "--json", "--drain", "--movers", "2"]).start();
+    let running = host.run(["job", "run", "--json", "--drain"]).start();
     running.wait_event(|event| (event["type"] == "job_shard" && event["state"] == "done").then_some(()));
+    // The first shard is settled with its fifty files. Some of the second stand, and not all.
+    let stood = wait_for_more_than(50, &site.root().join("in/ds"));
     running.signal(Signal::KILL);
     running.finish();
-    let [done, failed, rest] = counts(&left(host, "all"));
-    assert!(done >= 10 && failed == 0 && rest > 0, "{done} {failed} {rest}");
+    assert_eq!(leased(host), 1, "the mover had claimed the shard in whose middle it was killed");
+    assert_eq!(counts(&left(host, "all")), [50, 0, 51]);
+    assert!(stood.len() < 98, "all {} files stood when the mover was killed", stood.len());
 
     lapse(host);
     host.run(["job", "run", "all", "--drain"]).succeed();
     assert_eq!(counts(&left(host, "all")), [101, 0, 0]);
+    for (path, inode) in stood {
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), inode, "{} was sent again", path.display());
+    }
     tree::assert_same(&Tree::of(host.path("ds")), &Tree::of(site.root().join("in/ds")), "what was moved");
     host.run(["job", "wait", "all"]).succeed();
     host.run(["job", "report", "all"]).succeed();
@@ -94,9 +129,14 @@ fn a_campaign_from_a_daemon_lists_what_the_daemon_has() {
     host.run(["job", "plan", "in"]).succeed();
     fs::write(site.root().join("ds/late"), "planned before it was there").unwrap();
     files::make(site.root().join("ds/0/00"), 7, 17);
+    files::set_mtime(site.root().join("ds/0/07"), 1_000_000_000, 0);
     host.run(["job", "run", "--drain"]).fail(23);
     let faults = host.run(["job", "report", "--json", "in"]).fail(23).events_of("job_fault");
-    assert_eq!((faults.len(), &faults[0]["path"], &faults[0]["code"]), (1, &"0/00".into(), &"changed".into()));
+    let faults: Vec<_> = faults.iter().map(|fault| (fault["path"].as_str(), fault["code"].as_str())).collect();
+    assert_eq!(faults, [(Some("0/00"), Some("changed")), (Some("0/07"), Some("changed"))]);
+    for changed in ["here/0/00", "here/0/07"] {
+        assert!(!host.path(changed).exists(), "what was not planned is refused before it is written");
+    }
     assert!(host.path("here/line\nbreak").exists() && !host.path("here/3").exists());
     assert!(!host.path("here/late").exists(), "only what was planned is moved");
 }
@@ -145,8 +185,12 @@ fn a_campaign_stands_still_while_it_is_held_and_ends_when_it_is_cancelled() {
     host.run(["job", "hold", "one"]).succeed();
     host.run(["job", "run", "--drain"]).succeed();
     assert_eq!(counts(&left(&host, "one")), [0, 0, 101]);
-    host.run(["job", "wait", "one", "--max-time", "0"]).fail(5);
+    host.run(["job", "wait", "one"]).fail(23);
     host.run(["job", "release", "one"]).succeed();
+    host.run(["job", "wait", "one", "--max-time", "0"]).fail(5);
+    rusqlite::Connection::open(queue(&host)).unwrap().execute("UPDATE link SET state = 2", []).unwrap();
+    host.run(["job", "wait", "one"]).fail(23);
+    host.run(["job", "run", "--drain"]).fail(23);
     host.run(["job", "cancel", "one"]).succeed();
     let left = left(&host, "one");
     assert_eq!((counts(&left), &left["cancelled"]["files"]), ([0, 0, 0], &101.into()));
@@ -225,6 +269,8 @@ fn lists_for_movers_without_a_queue_have_each_file_once() {
     let names = |part: u32| fs::read(host.path(format!("parts/part-{part}"))).unwrap();
     let all: usize = (1..=7).map(|part| names(part).iter().filter(|byte| **byte == 0).count()).sum();
     assert_eq!(all, 101);
+    let again = host.run(["job", "plan", "--shards", "2", "--out", "parts", "to"]).fail(2);
+    assert!(again.stderr.contains("is not empty"), "{again}");
 }
 
 #[test]

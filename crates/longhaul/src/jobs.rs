@@ -17,6 +17,6 @@ pub mod spec;
 
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_sqlite};
 pub use mover::{Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
-pub use queue::{QueueFile, SharedQueue, campaign_named};
+pub use queue::{QueueFile, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
 pub use spec::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};

@@ -1,10 +1,12 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
-//! `session` moves one shard, `tally` counts its files as the engine tells of them, `source` looks
-//! whether sources are still what the manifest says. In: a queue, manifests, and orders how long to
-//! go on. Out: reports to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one
-//! that holds the leader's row schedules. Must not know the command line.
+//! `session` moves one shard, `lease` keeps its claim meanwhile, `tally` counts its files as the
+//! engine tells of them, `source` looks whether sources are still what the manifest says. In: a
+//! queue, manifests, and orders how long to go on. Out: reports to the queue, and events to a
+//! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
+//! know the command line.
 
+mod lease;
 mod session;
 mod source;
 mod tally;
@@ -16,15 +18,14 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim, lead, resign, schedule};
-use longhaul_jobs::{
-    CampaignId, CampaignState, ClaimId, JobsError, LinkId, LinkState, MoverId, Rows, ShardId, ShardKind, ShardState,
-};
+use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::faults::fault_of_jobs;
-use super::queue::SharedQueue;
+use super::queue::{SharedQueue, is_drained};
 use super::shelf::Shelf;
+use super::spec::HERE;
 
 /// The orders of a mover.
 #[derive(Clone, Debug)]
@@ -154,11 +155,12 @@ impl Mover {
     async fn work(self: Arc<Self>, mut stopping: Halt) -> Result<(), Fault> {
         let mut failing: Option<Instant> = None;
         while stopping.borrow().is_none() {
+            let asked = tokio::time::Instant::now();
             match self.claim().await {
                 Ok(Claimed::Shard(granted)) => {
                     failing = None;
                     self.observer.shard_begins(&granted);
-                    let end = session::move_shard(&self, &granted, stopping.clone()).await;
+                    let end = session::move_shard(&self, &granted, asked, stopping.clone()).await;
                     self.observer.shard_ends(&granted, &end);
                     self.settled.notify_waiters();
                 }
@@ -189,15 +191,20 @@ impl Mover {
         }
     }
 
-    /// Claims a shard. If none is ready, it first schedules, should it lead.
+    /// Claims a shard. If none is ready, it first schedules, should it lead. One that ends with its
+    /// campaign claims nothing of another one once that is over.
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
-        let start = u64::from(claim_id.0[0]);
+        let (start, has_key) = (u64::from(claim_id.0[0]), self.credentials.is_some());
+        let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         self.queue
             .transact(move |rows| {
-                let mut links = links_of(rows, campaign)?;
+                let mut links = links_of(rows, campaign, has_key)?;
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
+                if ends && is_drained(rows, campaign, &links)? {
+                    return Ok(Claimed::Drained);
+                }
                 let ask = Ask { mover: who, links: &links, id: claim_id };
                 if let Some(granted) = claim(rows, &ask)? {
                     return Ok(Claimed::Shard(Box::new(granted)));
@@ -207,7 +214,7 @@ impl Mover {
                 }
                 match claim(rows, &ask)? {
                     Some(granted) => Ok(Claimed::Shard(Box::new(granted))),
-                    None if is_drained(rows, campaign)? => Ok(Claimed::Drained),
+                    None if is_drained(rows, campaign, &links)? => Ok(Claimed::Drained),
                     None => Ok(Claimed::Waits),
                 }
             })
@@ -236,37 +243,17 @@ enum Claimed {
     Drained,
 }
 
-/// The links that a mover serves.
-fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>) -> Result<Vec<LinkId>, JobsError> {
-    let Some(campaign) = campaign else { return Ok(rows.links()?.into_iter().map(|link| link.id).collect()) };
-    let mut links: Vec<LinkId> = rows.shard_sums(campaign)?.into_iter().map(|sum| sum.link).collect();
-    links.sort_unstable();
-    links.dedup();
-    Ok(links)
-}
-
-/// Whether nothing is left that could be moved without a user: what is held, cancelled, or on a
-/// link that is closed waits for one.
-fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>) -> Result<bool, JobsError> {
-    let links = rows.links()?;
-    for id in rows.campaign_ids()? {
-        if only.is_some_and(|only| only != id) {
-            continue;
-        }
-        let runs = rows.campaign(id)?.is_some_and(|campaign| campaign.state == CampaignState::Running);
-        let is_open = |id| links.iter().any(|link| link.id == id && link.state == LinkState::Open);
-        for sum in rows.shard_sums(id)? {
-            let moves = match sum.kind {
-                ShardKind::Leased => true,
-                ShardKind::Planned | ShardKind::Ready => runs && is_open(sum.link),
-                _ => false,
-            };
-            if moves && !rows.shards(id, sum.kind, ShardId(0), 1)?.is_empty() {
-                return Ok(false);
-            }
-        }
+/// The links that a mover serves: those of a campaign, or all. One without a key serves what lies
+/// within this host.
+fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>, has_key: bool) -> Result<Vec<LinkId>, JobsError> {
+    let here: Vec<_> = rows.sites()?.into_iter().filter(|site| site.name == HERE).map(|site| site.id).collect();
+    let is_served = |link: &Link| has_key || here.contains(&link.from) && here.contains(&link.to);
+    let mut links: Vec<LinkId> = rows.links()?.iter().filter(|link| is_served(link)).map(|link| link.id).collect();
+    if let Some(campaign) = campaign {
+        let sums = rows.shard_sums(campaign)?;
+        links.retain(|link| sums.iter().any(|sum| sum.link == *link));
     }
-    Ok(true)
+    Ok(links)
 }
 
 /// Waits until something halts.

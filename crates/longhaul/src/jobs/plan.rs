@@ -42,11 +42,11 @@ pub fn plan_shards(
 ) -> Result<CampaignPlan, Fault> {
     let id = campaign.id;
     let known = |error: JobsError| fault_of_jobs(&error);
-    let (link, rate, stands) = store
+    let (link, rate) = store
         .transact(|rows| {
             let link = link_between(rows, &spec.site_from(), &spec.to.site())?;
             let rate = rows.link(link)?.map_or(0, |link| link.meter.rate);
-            Ok((link, rate, rows.segments(id)?))
+            Ok((link, rate))
         })
         .map_err(known)?;
     let limits = limits(spec, (rate > 0).then_some(rate));
@@ -56,11 +56,7 @@ pub fn plan_shards(
         for found in &sealed.head().segments {
             let (cuts, total) = cuts_of(&mut items, found.items, limits, spec)?;
             let segment = Segment { campaign: id, number, digest: found.digest, total };
-            match stands.iter().find(|known| known.number == number) {
-                Some(known) if *known == segment => {}
-                Some(_) => return Err(fault_of_jobs(&JobsError::BadRow("a segment is planned with another content"))),
-                None => drop(store.transact(|rows| add_segment(rows, &segment, link, &cuts)).map_err(known)?),
-            }
+            store.transact(|rows| add_once(rows, &segment, link, &cuts)).map_err(known)?;
             number += 1;
         }
     }
@@ -74,6 +70,17 @@ pub fn plan_shards(
         planned.total = planned.total.plus(sum.total).unwrap_or(planned.total);
     }
     Ok(planned)
+}
+
+/// Adds a segment with its shards, unless an earlier planner or another one at this time has done
+/// so.
+fn add_once(rows: &mut dyn Rows, segment: &Segment, link: LinkId, cuts: &[Cut]) -> Result<(), JobsError> {
+    let stands = rows.segments(segment.campaign)?.into_iter().find(|known| known.number == segment.number);
+    match stands {
+        None => add_segment(rows, segment, link, cuts).map(drop),
+        Some(known) if known == *segment => Ok(()),
+        Some(_) => Err(JobsError::BadRow("a segment is planned with another content")),
+    }
 }
 
 fn limits(spec: &CampaignSpec, rate: Option<u64>) -> PlanLimits {
@@ -137,4 +144,42 @@ fn site_named(rows: &mut dyn Rows, name: &str) -> Result<SiteId, JobsError> {
         return Ok(site.id);
     }
     add_site(rows, name, SiteLimits { movers_in: MOVERS_OF_SITE, movers_out: MOVERS_OF_SITE })
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_jobs::queue::{NewCampaign, add_campaign};
+    use longhaul_jobs::{CampaignKey, Memory, Micros};
+
+    use super::*;
+
+    #[test]
+    fn two_planners_at_once_add_each_segment_once_and_another_content_is_refused() {
+        let mut store = Memory::at(Micros(1_000_000));
+        let total = Amount { files: 3, bytes: 30 };
+        let cuts = [Cut { first: 0, end: 3, total }];
+        let (campaign, link) = store
+            .transact(|rows| {
+                let new = NewCampaign {
+                    key: CampaignKey([1; 16]),
+                    name: "a".to_owned(),
+                    priority: Default::default(),
+                    weight: Default::default(),
+                    deadline: None,
+                    calendar: Calendar::default(),
+                    retry: Default::default(),
+                    spec: Vec::new(),
+                };
+                Ok((add_campaign(rows, &new)?, link_between(rows, "here", "there")?))
+            })
+            .unwrap();
+        let segment = Segment { campaign, number: 0, digest: [7; 32], total };
+        for _planner in 0..2 {
+            store.transact(|rows| add_once(rows, &segment, link, &cuts)).unwrap();
+        }
+        let sums = store.transact(|rows| rows.shard_sums(campaign)).unwrap();
+        assert_eq!(sums.iter().map(|sum| (sum.shards, sum.total)).collect::<Vec<_>>(), [(1, total)]);
+        let other = Segment { digest: [8; 32], ..segment };
+        assert!(store.transact(|rows| add_once(rows, &other, link, &cuts)).is_err());
+    }
 }

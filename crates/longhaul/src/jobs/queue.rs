@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_jobs::{Campaign, CampaignId, JobsError, Rows, Store};
+use longhaul_jobs::{
+    Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
+};
 use longhaul_jobs_sqlite::SqliteStore;
 
 use super::faults::fault_of_sqlite;
@@ -110,6 +112,38 @@ impl SharedQueue {
         });
         done.await.unwrap_or_else(|error| Err(JobsError::store(error)))
     }
+}
+
+/// Whether nothing is left on these links that could be moved without a user, of one campaign or of
+/// all: what is planned, held, cancelled, or on a link that is not open waits for one. A campaign
+/// whose row makes no sense is passed over.
+///
+/// # Errors
+/// Those of the store.
+pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId]) -> Result<bool, JobsError> {
+    let links = rows.links()?;
+    for id in rows.campaign_ids()? {
+        if only.is_some_and(|only| only != id) {
+            continue;
+        }
+        let campaign = match rows.campaign(id) {
+            Err(error) if error.is_of_rows() => continue,
+            other => other?,
+        };
+        let runs = campaign.is_some_and(|campaign| campaign.state == CampaignState::Running);
+        let is_open = |id| links.iter().any(|link| link.id == id && link.state == LinkState::Open);
+        for sum in rows.shard_sums(id)?.into_iter().filter(|sum| among.contains(&sum.link)) {
+            let moves = match sum.kind {
+                ShardKind::Leased => true,
+                ShardKind::Planned | ShardKind::Ready => runs && is_open(sum.link),
+                _ => false,
+            };
+            if moves && !rows.shards(id, sum.kind, ShardId(0), 1)?.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// The campaign of a name, or of a number if no name is the same.

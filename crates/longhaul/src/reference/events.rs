@@ -205,7 +205,7 @@ impl Bodies {
         match kind {
             "str" | "String" | "Cow<'a, str>" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
-            "u8" | "u32" | "u64" | "usize" => "integer".to_owned(),
+            "u8" | "u16" | "u32" | "u64" | "usize" => "integer".to_owned(),
             "f64" => "number".to_owned(),
             // They are serialized as the list of their names.
             "Rights" => "array of strings".to_owned(),

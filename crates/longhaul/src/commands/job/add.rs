@@ -104,6 +104,7 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
         let why = "the sources of a campaign are all at one host, and these are not";
         return Err(Error::Combination { why, hint: "add a campaign for each host" });
     }
+    refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
         let why = "transfers between two other hosts are not built yet";
@@ -118,6 +119,22 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
     Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }))
+}
+
+/// Refuses sources whose names would be the same at the destination, or might be: one would take
+/// the other's place, and both would count as moved.
+fn refuse_overlap(sources: &[CampaignSource]) -> Result<(), Error> {
+    let places: Vec<RelPath> =
+        sources.iter().map(|source| source.only.clone().unwrap_or(source.onto.clone())).collect();
+    for (at, one) in places.iter().enumerate() {
+        if places[at + 1..].iter().any(|other| one.beneath(other).is_some() || other.beneath(one).is_some()) {
+            return Err(Error::Combination {
+                why: "two sources of the campaign would have the same names at the destination",
+                hint: "add a campaign for each, or give directories without a slash behind and with different names",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A source: a directory with or without its name, or a file.
@@ -235,6 +252,26 @@ mod tests {
         assert!((7200..7210).contains(&hours), "{hours}");
         for text in ["", "soon", "2026-12-24", "1960-01-01T00:00:00Z"] {
             assert!(matches!(deadline(text), Err(Flaw::Form { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_that_would_take_each_others_names_are_refused() {
+        let source = |onto: &str, only: Option<&str>| CampaignSource {
+            top: CampaignPlace::Here("/x".into()),
+            only: only.map(|name| RelPath::new(name).unwrap()),
+            onto: RelPath::new(onto).unwrap(),
+        };
+        for (sources, fine) in [
+            (vec![source("a", None), source("b", None)], true),
+            (vec![source("a", None), source("a", None)], false),
+            (vec![source("a", None), source("", Some("f")), source("", Some("g"))], true),
+            (vec![source("", Some("f")), source("", Some("f"))], false),
+            (vec![source("a", None), source("", Some("a"))], false),
+            (vec![source("", None), source("b", None)], false),
+            (vec![source("", None)], true),
+        ] {
+            assert_eq!(refuse_overlap(&sources).is_ok(), fine, "{sources:?}");
         }
     }
 

@@ -14,6 +14,7 @@ use crate::cli::job::{JobWaitArgs, JobWatchArgs};
 use crate::commands::Context;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::jobs::is_drained;
 use crate::output::exit_of_campaign;
 use crate::values;
 
@@ -22,12 +23,11 @@ pub(super) fn wait(args: &JobWaitArgs, context: Context, telling: &mut JobOutput
     let most = parsed("max-time", &args.max_time, values::retry_for)?;
     let (mut named, begun) = (Named::find(&args.campaign, context)?, Instant::now());
     loop {
-        let (campaign, left) = named.figures()?;
+        let LookedAt { campaign, left, is_over } = look(&mut named)?;
         let is_late = most.is_some_and(|most| begun.elapsed() >= most);
-        if is_over(&campaign, &left) || is_late {
+        if is_over || is_late {
             telling.left(&campaign, &left);
-            let over = is_over(&campaign, &left);
-            telling.exits(if over { exit_of_campaign(&campaign, &left) } else { Exit::Temporary });
+            telling.exits(if is_over { exit_of_campaign(&campaign, &left) } else { Exit::Temporary });
             return Ok(());
         }
         thread::sleep(LOOK_EVERY);
@@ -41,10 +41,10 @@ pub(super) fn watch(args: &JobWatchArgs, context: Context, telling: &mut JobOutp
     let every = parsed("every", &args.every, |text| values::time_between(text, bounds, form))?.unwrap_or(WATCH_EVERY);
     let mut named = Named::find(&args.campaign, context)?;
     loop {
-        let (campaign, left) = named.figures()?;
+        let LookedAt { campaign, left, is_over } = look(&mut named)?;
         telling.left(&campaign, &left);
         telling.flush();
-        if is_over(&campaign, &left) {
+        if is_over {
             telling.exits(exit_of_campaign(&campaign, &left));
             return Ok(());
         }
@@ -55,13 +55,30 @@ pub(super) fn watch(args: &JobWatchArgs, context: Context, telling: &mut JobOutp
     }
 }
 
-/// Whether nothing more comes without a user.
-fn is_over(campaign: &Campaign, left: &Left) -> bool {
-    match campaign.state {
+/// A look at a campaign.
+struct LookedAt {
+    campaign: Campaign,
+    left: Left,
+    /// Whether nothing more comes without a user.
+    is_over: bool,
+}
+
+/// Looks at a campaign. One that is done or cancelled is over, and one of which nothing can be
+/// moved before a user plans it, releases it, or opens a link.
+fn look(named: &mut Named) -> Result<LookedAt, Error> {
+    let (campaign, left) = named.figures()?;
+    let id = named.id;
+    let is_drained = named.transact(|rows| {
+        let links: Vec<_> = rows.links()?.into_iter().map(|link| link.id).collect();
+        is_drained(rows, Some(id), &links)
+    })?;
+    // Behind its last shard, the leader's next turn says that it is done.
+    let is_over = match campaign.state {
         CampaignState::Done | CampaignState::Cancelled => true,
-        CampaignState::Running => left.left.files > 0 && left.held == left.left,
-        CampaignState::Planning | CampaignState::Held => false,
-    }
+        CampaignState::Running => is_drained && left.left.files > 0,
+        CampaignState::Planning | CampaignState::Held => is_drained,
+    };
+    Ok(LookedAt { campaign, left, is_over })
 }
 
 /// A campaign that is waited for is looked at so often.

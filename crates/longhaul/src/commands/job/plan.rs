@@ -10,7 +10,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use longhaul_core::{Fault, FaultCode, Filter, Mtime, RelPath};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
 use longhaul_engine::{Reach, Remote, Stop};
 use longhaul_jobs::{CampaignState, JobsError};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
@@ -94,6 +94,7 @@ fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mu
             return Err(Error::Combination { why, hint: "run this command at that host" });
         }
     };
+    refuse_used(out)?;
     let source = CampaignSource { top, only: None, onto: RelPath::root() };
     let shelf = Shelf::at(out.to_owned());
     let filter = manifest::filter(&args.filters.rules)?;
@@ -105,6 +106,22 @@ fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mu
         telling.exits(Exit::Partial);
     }
     Ok(())
+}
+
+/// Refuses a directory with anything in it: lists of another source, or of a run that was killed,
+/// must not be taken for these.
+#[allow(clippy::disallowed_methods, reason = "the user names the directory")]
+fn refuse_used(out: &Path) -> Result<(), Error> {
+    match std::fs::read_dir(out).map(|mut names| names.next()) {
+        Ok(Some(_)) => {
+            let message = format_args!("the directory '{}' is not empty", out.display());
+            let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
+            Err(fault.hint_in_words("remove it, or name another one with --out").into())
+        }
+        Ok(None) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::file("read", out)(error)),
+    }
 }
 
 fn name_of(text: &OsString) -> String {

@@ -83,10 +83,21 @@ fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
 
 /// The campaigns that are not over: those whose end the exit tells of.
 fn unfinished(store: &mut SqliteStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
-    let all = store.transact(|rows| rows.campaigns()).map_err(queue_failed)?;
+    let all = store.transact(|rows| {
+        let ids = match only {
+            Some(only) => vec![only],
+            None => rows.campaign_ids()?,
+        };
+        let read = |id| match rows.campaign(id) {
+            // A row that makes no sense stops no other.
+            Err(error) if error.is_of_rows() => Ok(None),
+            other => other,
+        };
+        ids.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+    });
+    let all = all.map_err(queue_failed)?.into_iter().flatten();
     let counts = |state| only.is_some() || state == CampaignState::Running;
-    let all = all.into_iter().filter(|campaign| counts(campaign.state) && only.is_none_or(|only| only == campaign.id));
-    Ok(all.map(|campaign| campaign.id).collect())
+    Ok(all.filter(|campaign| counts(campaign.state)).map(|campaign| campaign.id).collect())
 }
 
 /// The key of this side, if any transfer needs one: a mover that waits for more needs it too.

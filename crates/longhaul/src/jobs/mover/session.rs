@@ -1,17 +1,22 @@
-//! One shard in one claim: its list, its transfers, its heartbeats, its report.
+//! One shard in one claim: its list, its transfers, its report.
 //!
 //! In: a shard that was granted. Out: a report to the queue. Files are those of the sealed
 //! manifest, never of another scan. If the mover's part of the rate changes, the transfer is
-//! stopped in order and goes on with the new rate in the same claim. Must not know which shard is next.
+//! stopped in order and goes on with the new rate in the same claim. Must not know which shard is
+//! next.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath};
-use longhaul_engine::{Job, JobDestination, JobSource, RATE_MIN, Settings, Stop, StopTrigger};
-use longhaul_jobs::queue::{Beat, BeatAnswer, Finished, Granted, Outcome, Report, beat, finish};
-use longhaul_jobs::{AlikeWatch, Amount, JobsError, Rows, Segment, Tenure};
+use longhaul_engine::{Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger};
+use longhaul_jobs::queue::{Finished, Granted, Outcome, Report, finish};
+use longhaul_jobs::{AlikeWatch, Amount, JobsError, Rows, Segment};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::source::{Look, differing};
 use super::tally::Tally;
 use super::{Halt, Mover, ShardEnd, halted, random};
@@ -25,27 +30,27 @@ struct Work {
     tally: Arc<Tally>,
 }
 
-/// The reason why a transfer was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopped {
-    /// The mover's part of the rate is another one: the transfer goes on with it.
-    Rate(Option<u64>),
-    /// The shard is handed back.
-    HandBack,
-    /// The shard is another mover's.
-    Gone,
+/// Moves a shard as far as it goes, and reports it. Its claim, which was `asked` for at a time, is
+/// kept by heartbeats all the while.
+pub(super) async fn move_shard(mover: &Mover, granted: &Granted, asked: Instant, stopping: Halt) -> ShardEnd {
+    let tally = OnceLock::new();
+    let (news, heard) = watch::channel(LeaseNews { rate: granted.rate, stop: None });
+    let keeper = LeaseKeeper { mover, granted, asked, tally: &tally, news };
+    tokio::select! {
+        end = move_leased(mover, granted, &tally, Orders { heard, stopping }) => end,
+        never = keeper.keep() => match never {},
+    }
 }
 
-/// Moves a shard as far as it goes, and reports it.
-pub(super) async fn move_shard(mover: &Mover, granted: &Granted, stopping: Halt) -> ShardEnd {
-    let begun = Instant::now();
+async fn move_leased(mover: &Mover, granted: &Granted, tally: &OnceLock<Arc<Tally>>, orders: Orders) -> ShardEnd {
     let outcome = match prepare(mover, granted).await {
         Err(fault) => {
             mover.observer.trouble(&fault);
             Some((None, Outcome::Broken { code: fault.code, welcome: false }))
         }
         Ok(work) => {
-            let outcome = transfers(mover, granted, &work, (stopping, begun)).await;
+            tally.get_or_init(|| work.tally.clone());
+            let outcome = transfers(mover, &work, orders).await;
             outcome.map(|outcome| (Some(work.tally), outcome))
         }
     };
@@ -119,66 +124,87 @@ fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segme
     found.ok_or(JobsError::BadRow("a shard is of a segment that is not there"))
 }
 
+/// The orders that reach a shard while it is moved.
+struct Orders {
+    heard: watch::Receiver<LeaseNews>,
+    stopping: Halt,
+}
+
+impl Orders {
+    fn news(&mut self) -> LeaseNews {
+        *self.heard.borrow_and_update()
+    }
+
+    /// The order to stop, of the lease or of the mover.
+    fn stop(&mut self) -> Option<LeaseStop> {
+        let halts = self.stopping.borrow().is_some();
+        self.news().stop.or(halts.then_some(LeaseStop::HandBack))
+    }
+
+    /// Waits until a transfer with this rate is to stop.
+    async fn wait(&mut self, rate: Option<u64>) {
+        while self.stop().is_none() && !is_another(rate, self.news().rate) {
+            tokio::select! {
+                changed = self.heard.changed() => if changed.is_err() { std::future::pending().await },
+                _ = halted(&mut self.stopping) => {}
+            }
+        }
+    }
+}
+
 /// Runs transfers until the shard is through or its claim is to end. `None`: it is another mover's.
-async fn transfers(
-    mover: &Mover,
-    granted: &Granted,
-    work: &Work,
-    (mut stopping, begun): (Halt, Instant),
-) -> Option<Outcome> {
-    let mut rate = granted.rate;
-    let mut leased = Leased { granted, begun, tenure: Tenure::new(Duration::ZERO), rate };
+async fn transfers(mover: &Mover, work: &Work, mut orders: Orders) -> Option<Outcome> {
     loop {
         mark_changed(work, source_top(&work.job)).await;
         let open: Vec<RelPath> = work.tally.open().into_iter().map(|(path, _)| path).collect();
         if open.is_empty() || work.tally.figures().hold.is_some() {
             return Some(conclude(work, None).await);
         }
-        let files_from = Some(Arc::new(PathList::new(&open)));
-        let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
-        let (trigger, stop) = Stop::new();
-        work.tally.begin(trigger.clone());
-        // A claim at the destination goes with the transfer here: `granted.campaign.key`,
-        // `granted.shard.id` and `granted.shard.claim` are what a gate keeps.
-        let (job, credentials, observer) = (work.job.clone(), mover.credentials.clone(), work.tally.clone());
-        let runtime = tokio::runtime::Handle::current();
-        // On a thread of its own: it must not wait while a heartbeat waits for the queue's file.
-        let mut running = tokio::task::spawn_blocking(move || {
-            runtime.block_on(longhaul_engine::run(job, credentials, settings, observer, stop))
-        });
-        let (mut stopped, mut is_halted) = (None, false);
-        let report = loop {
-            tokio::select! {
-                report = &mut running => break report,
-                () = tokio::time::sleep(leased.next_beat()) => {
-                    if let Some(why) = leased.beat(mover, work, &trigger).await {
-                        stopped.get_or_insert(why);
-                        if why == Stopped::Gone {
-                            stopped = Some(why);
-                        }
-                    }
-                }
-                _ = halted(&mut stopping), if !is_halted => {
-                    is_halted = true;
-                    trigger.stop(FaultCode::Terminated);
-                    stopped = Some(stopped.filter(|why| *why == Stopped::Gone).unwrap_or(Stopped::HandBack));
-                }
+        match orders.stop() {
+            Some(LeaseStop::Gone) => return None,
+            Some(LeaseStop::HandBack) => return Some(Outcome::HandedBack),
+            None => {}
+        }
+        let rate = orders.news().rate;
+        let (trigger, mut running) = begin(mover, work, &open, rate);
+        let (report, was_stopped) = tokio::select! {
+            report = &mut running => (report, false),
+            () = orders.wait(rate) => {
+                trigger.stop(FaultCode::Terminated);
+                (running.await, true)
             }
         };
         let fault = match report {
             Ok(report) => report.fault,
             Err(error) => Some(Fault::new(FaultCode::Internal, Blame::Bug, error)),
         };
-        match (stopped, fault) {
-            (Some(Stopped::Gone), _) => return None,
+        match (orders.stop(), fault) {
+            (Some(LeaseStop::Gone), _) => return None,
             (_, None) => return Some(conclude(work, None).await),
-            (Some(Stopped::Rate(new)), Some(fault)) if fault.code == FaultCode::Terminated => {
-                (rate, leased.rate) = (new, new);
-            }
-            (Some(_), Some(_)) => return Some(Outcome::HandedBack),
+            (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
+            // The mover's part of the rate is another one: the transfer goes on with it.
+            (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
             (None, Some(fault)) => return Some(conclude(work, Some((mover, fault))).await),
         }
     }
+}
+
+/// Begins a transfer of the files that are open.
+fn begin(mover: &Mover, work: &Work, open: &[RelPath], rate: Option<u64>) -> (StopTrigger, JoinHandle<EngineReport>) {
+    let files_from = Some(Arc::new(PathList::new(open)));
+    let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
+    let (trigger, stop) = Stop::new();
+    work.tally.begin(trigger.clone());
+    // A claim at the destination goes with the transfer here: the campaign's key, the shard's id
+    // and its claim, which are what a gate keeps.
+    let job = expecting(&work.job, &work.tally);
+    let (credentials, observer) = (mover.credentials.clone(), work.tally.clone());
+    let runtime = tokio::runtime::Handle::current();
+    // On a thread of its own: it must not wait while something here waits for the queue's file.
+    let running = tokio::task::spawn_blocking(move || {
+        runtime.block_on(longhaul_engine::run(job, credentials, settings, observer, stop))
+    });
+    (trigger, running)
 }
 
 /// The outcome of a transfer that ended by itself.
@@ -189,7 +215,12 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     }
     if let Some((mover, fault)) = ended {
         mover.observer.trouble(&fault);
-        return Outcome::Broken { code: fault.code, welcome: figures.is_welcome };
+        // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
+        let code = match fault.code {
+            FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
+            code => code,
+        };
+        return Outcome::Broken { code, welcome: figures.is_welcome };
     }
     if let Some(code) = figures.destination_fault {
         return Outcome::Broken { code, welcome: true };
@@ -212,16 +243,20 @@ async fn mark_changed(work: &Work, top: Option<std::path::PathBuf>) {
     mark(work, Look { top, files: work.tally.open() }).await;
 }
 
-/// The same behind a transfer: a source that was written to meanwhile, and what came from a source
-/// at a daemon with another time.
+/// The same behind a transfer: a source that was written to between the first look and the
+/// engine's. A source at a daemon needs none: the engine refused what the manifest does not say.
 async fn mark_changed_behind(work: &Work) {
-    let files = work.tally.standing();
-    let top = match (source_top(&work.job), &work.job.to) {
-        (Some(top), _) => top,
-        (None, JobDestination::Local(dest)) if work.settings.metadata.preserve.times => dest.path.clone(),
-        (None, _) => return,
-    };
-    mark(work, Look { top, files }).await;
+    let Some(top) = source_top(&work.job) else { return };
+    mark(work, Look { top, files: work.tally.standing() }).await;
+}
+
+/// The job of a shard, whose destination on this host takes only what the manifest says.
+fn expecting(job: &Job, tally: &Tally) -> Job {
+    let mut job = job.clone();
+    if let JobDestination::Local(dest) = &mut job.to {
+        dest.expected = Some(Arc::new(tally.expected()));
+    }
+    job
 }
 
 async fn mark(work: &Work, look: Look) {
@@ -235,51 +270,6 @@ fn source_top(job: &Job) -> Option<std::path::PathBuf> {
     match &job.from {
         JobSource::Local(sources) => sources.first().map(|source| source.path.clone()),
         _ => None,
-    }
-}
-
-/// A claim that is kept by heartbeats.
-struct Leased<'a> {
-    granted: &'a Granted,
-    /// When the shard was claimed, by this process's clock.
-    begun: Instant,
-    tenure: Tenure,
-    rate: Option<u64>,
-}
-
-impl Leased<'_> {
-    fn next_beat(&self) -> Duration {
-        self.tenure.next_beat().saturating_sub(self.begun.elapsed())
-    }
-
-    /// A heartbeat. Gives the reason for which it stopped the transfer, if it did.
-    async fn beat(&mut self, mover: &Mover, work: &Work, trigger: &StopTrigger) -> Option<Stopped> {
-        let (asked, figures) = (self.begun.elapsed(), work.tally.figures());
-        let shard = &self.granted.shard;
-        let news = Beat { shard: shard.id, claim: shard.claim, done: figures.done, moved: figures.moved };
-        let stop = |why| {
-            trigger.stop(FaultCode::Terminated);
-            Some(why)
-        };
-        match mover.queue.transact(move |rows| beat(rows, &news)).await {
-            Ok(BeatAnswer::GoOn(rate)) => {
-                self.tenure = Tenure::new(asked);
-                if is_another(self.rate, rate) { stop(Stopped::Rate(rate)) } else { None }
-            }
-            Ok(BeatAnswer::Stop(_)) => {
-                self.tenure = Tenure::new(asked);
-                stop(Stopped::HandBack)
-            }
-            Ok(BeatAnswer::Gone) => stop(Stopped::Gone),
-            Err(error) => {
-                mover.observer.trouble(&fault_of_jobs(&error));
-                if !self.tenure.holds(self.begun.elapsed()) {
-                    return stop(Stopped::HandBack);
-                }
-                tokio::time::sleep(BEAT_PAUSE).await;
-                None
-            }
-        }
     }
 }
 
@@ -310,8 +300,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// The pauses between reports to a store that fails.
 const REPORT_PAUSES: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9)];
-/// The pause behind a heartbeat that failed.
-const BEAT_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

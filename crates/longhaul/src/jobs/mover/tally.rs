@@ -4,11 +4,11 @@
 //! and the wish to stop where nearly all files fail alike. Each file is counted once, with its
 //! bytes by the manifest. Must not know the queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Blame, FaultCode, Mtime, PlainText, RelPath};
-use longhaul_engine::{Event, FileEvent, FileStatus, Observer, StopTrigger};
+use longhaul_engine::{Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, Observer, StopTrigger};
 use longhaul_jobs::queue::FileFault;
 use longhaul_jobs::{AlikeWatch, Amount, Hold};
 use longhaul_manifest::{Item, ItemKind};
@@ -69,8 +69,9 @@ impl Tally {
     /// The tally of these items, of which `given_up` are left out.
     pub(super) fn new(items: &[Item], given_up: &[Vec<u8>], watch: AlikeWatch) -> Tally {
         let mut files = BTreeMap::new();
+        let given_up: BTreeSet<&[u8]> = given_up.iter().map(Vec::as_slice).collect();
         for item in items {
-            if given_up.iter().any(|path| path == item.path.as_bytes()) {
+            if given_up.contains(item.path.as_bytes()) {
                 continue;
             }
             let is_regular = matches!(item.kind, ItemKind::File { .. });
@@ -120,6 +121,15 @@ impl Tally {
     /// The files that are not settled.
     pub(super) fn open(&self) -> Vec<(RelPath, ShardFile)> {
         self.of(|outcome| matches!(outcome, FileOutcome::Open))
+    }
+
+    /// The files that are not settled, as the manifest says that they are.
+    pub(super) fn expected(&self) -> ExpectedFiles {
+        let expected = |file: ShardFile| match file.is_regular {
+            true => ExpectedFile::File { bytes: file.bytes, mtime: file.mtime },
+            false => ExpectedFile::Link,
+        };
+        self.open().into_iter().map(|(path, file)| (path, expected(file))).collect()
     }
 
     /// The files that stand, as far as the engine knows.
