@@ -87,12 +87,14 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     let site = Site::new();
     let host = &site.client;
     plant(&host.path("ds"));
+    // It is still under way when the other files of its shard stand.
+    files::make(host.path("ds/z/large"), 7, 1 << 20);
     let to = site.url("in");
-    let add = ["job", "add", "--name", "all", "--rate", "128KiB/s", "--shard-files", "50", "ds", &to];
+    let add = ["job", "add", "--name", "all", "--rate", "256KiB/s", "--shard-files", "50", "ds", &to];
     assert_eq!(host.run(add).succeed().stdout_text(), "all\n");
     host.run(add).fail(2);
     host.run(["job", "plan", "all"]).succeed();
-    assert_eq!(counts(&left(host, "all")), [0, 0, 101]);
+    assert_eq!(counts(&left(host, "all")), [0, 0, 102]);
 
     let running = host.run(["job", "run", "--json", "--drain"]).start();
     running.wait_event(|event| (event["type"] == "job_shard" && event["state"] == "done").then_some(()));
@@ -101,12 +103,13 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     running.signal(Signal::KILL);
     running.finish();
     assert_eq!(leased(host), 1, "the mover had claimed the shard in whose middle it was killed");
-    assert_eq!(counts(&left(host, "all")), [50, 0, 51]);
-    assert!(stood.len() < 98, "all {} files stood when the mover was killed", stood.len());
+    let [done, failed, rest] = counts(&left(host, "all"));
+    assert!(done >= 50 && failed == 0 && rest > 0, "{done} {failed} {rest}");
+    assert!(!site.root().join("in/ds/z/large").exists(), "the mover was killed in the middle of a shard");
 
     lapse(host);
     host.run(["job", "run", "all", "--drain"]).succeed();
-    assert_eq!(counts(&left(host, "all")), [101, 0, 0]);
+    assert_eq!(counts(&left(host, "all")), [102, 0, 0]);
     for (path, inode) in stood {
         assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), inode, "{} was sent again", path.display());
     }
@@ -114,7 +117,7 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     host.run(["job", "wait", "all"]).succeed();
     host.run(["job", "report", "all"]).succeed();
     let shown = host.run(["job", "show", "--json", "all"]).succeed().events_of("job_campaign");
-    assert_eq!((&shown[0]["state"], &shown[0]["done"]["files"]), (&"done".into(), &101.into()));
+    assert_eq!((&shown[0]["state"], &shown[0]["done"]["files"]), (&"done".into(), &102.into()));
     host.run(["job", "plan", "all"]).fail(2);
 }
 
