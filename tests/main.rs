@@ -29,6 +29,7 @@ mod hardlinks;
 mod holes;
 mod hostile;
 mod inputs;
+mod jobs;
 mod keys;
 mod kills;
 mod known_path;

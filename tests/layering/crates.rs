@@ -20,7 +20,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         "longhaul-engine",
         &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net", "longhaul-jobs"],
     ),
-    ("longhaul", &["longhaul-core", "longhaul-engine", "longhaul-manifest", "longhaul-net"]),
+    (
+        "longhaul",
+        &[
+            "longhaul-core",
+            "longhaul-engine",
+            "longhaul-jobs",
+            "longhaul-jobs-sqlite",
+            "longhaul-manifest",
+            "longhaul-net",
+        ],
+    ),
     ("longhaul-sim", &["longhaul-core", "longhaul-proto"]),
     ("longhaul-wan", &[]),
 ];

@@ -55,12 +55,12 @@ mod ssh;
 mod workers;
 
 pub use api::{
-    Credentials, Direction, Event, FileEvent, FileStatus, FilesAtRisk, Job, JobDestination, JobSource, LaneKind,
-    LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt, Metadata, MetadataLoss, Observer,
-    OwnFacts, PathFacts, PathFigures, PathKey, PathMemory, PathRate, Progress, RATE_MIN, Reach, Redial, Remote,
-    RemotePath, Report, RoadFigures, RoadReport, Settings, SkipReason, SshFigures, SshHost, Start, StartNote, Stop,
-    StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport, TroubledTarget, Trust, Verify,
-    WayFigures,
+    Credentials, Direction, Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, FilesAtRisk, Job,
+    JobDestination, JobSource, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt,
+    Metadata, MetadataLoss, Observer, OwnFacts, PathFacts, PathFigures, PathKey, PathMemory, PathRate, Progress,
+    RATE_MIN, Reach, Redial, Remote, RemotePath, Report, RoadFigures, RoadReport, Settings, SkipReason, SshFigures,
+    SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport,
+    TroubledTarget, Trust, Verify, WayFigures,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;

@@ -17,7 +17,7 @@ use longhaul_disk::{
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
 
-use crate::api::{LocalDest, LocalSource, Settings};
+use crate::api::{ExpectedFiles, LocalDest, LocalSource, Settings};
 use crate::journals::presence::Presence;
 use crate::journals::{Doubts, Principal, RootJournals};
 use crate::random::nonce;
@@ -137,6 +137,7 @@ pub(crate) struct LocalSite {
     ground: Ground,
     /// The targets that are the ground, if it is a set.
     targets: Option<TargetDirs>,
+    expected: Option<Arc<ExpectedFiles>>,
     dir: PathBuf,
     landing: Landing,
     opening: Opening,
@@ -204,10 +205,10 @@ impl LocalSite {
             Some(name) => Landing::beneath().renamed_to(checked_name(name.as_bytes())?),
             None => Landing::beneath(),
         };
-        let targets = dest.targets.clone();
         Ok(LocalSite {
             ground,
-            targets,
+            targets: dest.targets.clone(),
+            expected: dest.expected.clone(),
             dir: dir.to_owned(),
             landing,
             opening,
@@ -271,7 +272,7 @@ impl LocalSite {
             let (who, dir) = ((&Principal::local(), self.run), beneath_set(&self.dir)?);
             let destination = opened_in_tree((&set, &store, TreePolicy::default()), who, dir, landing, opening)?;
             let place = format!("set {}", set.shown());
-            return Ok(Destination { place, names_standing: true, ..destination });
+            return Ok(Destination { place, names_standing: true, expected: self.expected.clone(), ..destination });
         }
         let target = FsTarget::open(&self.dir, opening.direct)?;
         let store = RootJournals::new(target.shelf().clone(), target.layout(), &self.doubts);
@@ -288,7 +289,7 @@ impl LocalSite {
         )?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         let place = Escaped(whole.as_os_str().as_bytes()).to_string();
-        Ok(Destination { place, names_standing: true, ..destination })
+        Ok(Destination { place, names_standing: true, expected: self.expected.clone(), ..destination })
     }
 }
 
@@ -325,9 +326,8 @@ fn written(
     // Before partials are looked for, which an older session of the shard may have.
     let claim = opening.claim.map(|claim| store.claims().show(claim, &presence)).transpose()?.map(Arc::new);
     let ledger = store.begin(who, run, prefix, presence.clone())?;
-    let tree = target(ledger.tag());
-    let (place, ledger) = (base.clone(), Some(Arc::new(ledger)));
-    Ok(Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None, claim })
+    let fleeting = Destination::fleeting(target(ledger.tag()), landing, base);
+    Ok(Destination { ledger: Some(Arc::new(ledger)), presence, claim, ..fleeting })
 }
 
 /// The directory into which names go, and the name that the one source takes there if it does not

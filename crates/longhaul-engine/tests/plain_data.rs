@@ -9,8 +9,9 @@ use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::hint::Network;
 use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, Word};
 use longhaul_engine::{
-    Event, FileEvent, FileStatus, Job, LanesChange, LanesReason, LanesTuned, LocalDest, LocalSource, Observer,
-    OwnFacts, Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs, Verify, Why,
+    Event, ExpectedFile, FileEvent, FileStatus, Job, LanesChange, LanesReason, LanesTuned, LocalDest, LocalSource,
+    Observer, OwnFacts, Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs,
+    Verify, Why,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,7 +40,14 @@ fn a_job_is_read_back_as_it_was_written_down() {
     assert_same(Job::pull(reach(), vec![far()], LocalDest::directory(PathBuf::from("/to"))));
     assert_same(Job::copy(
         vec![LocalSource::named("a")],
-        LocalDest { path: "b".into(), slash: false, targets: Some(TargetDirs::set(vec!["/d1".into(), "/d2".into()])) },
+        LocalDest {
+            path: "b".into(),
+            slash: false,
+            targets: Some(TargetDirs::set(vec!["/d1".into(), "/d2".into()])),
+            expected: Some(Arc::new(
+                [(path("a\n"), ExpectedFile::File { bytes: 3, mtime: None })].into_iter().collect(),
+            )),
+        },
     ));
 }
 

@@ -69,7 +69,7 @@ pub enum JobsError {
 
 impl JobsError {
     /// Whether it is the failure of single rows, beside which others are good.
-    pub(crate) fn is_of_rows(&self) -> bool {
+    pub fn is_of_rows(&self) -> bool {
         matches!(self, JobsError::TooMuch(_) | JobsError::BadRow(_) | JobsError::Miscounted { .. })
     }
 

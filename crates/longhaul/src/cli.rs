@@ -5,9 +5,9 @@
 //! values, no defaults, no files. `admin` has the arguments of the `admin` commands, `bench` has
 //! the arguments of the `bench` commands, `filter` the two options whose order counts, `key` those
 //! of the list of clients, `stream` those of a stream, `ssh` how ssh is run, `help` the text
-//! beneath the options, `lab` the arguments of the `bench` commands for disks, `manifest` those of
-//! sealed manifests, `set` those of target sets, `misuse` and `foreign` the messages for lines that
-//! do not parse.
+//! beneath the options, `lab` the arguments of the `bench` commands for disks, `job` those of
+//! campaigns, `manifest` those of sealed manifests, `set` those of target sets, `misuse` and
+//! `foreign` the messages for lines that do not parse.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -19,6 +19,7 @@ mod bench;
 mod filter;
 mod foreign;
 mod help;
+pub mod job;
 mod key;
 mod lab;
 mod manifest;
@@ -91,6 +92,9 @@ pub enum Verb {
     /// Make, show, compare, merge and import sealed manifests: lists of whole datasets
     #[command(subcommand)]
     Manifest(ManifestVerb),
+    /// Replicate in bulk: campaigns in a queue that outlives hosts and months, and their mover
+    #[command(subcommand)]
+    Job(job::JobVerb),
     /// Serve directories to authorised clients
     #[command(mut_arg("json", |arg| arg.help("A `listening` event for each socket on standard output, one JSON object a line")))]
     #[command(mut_arg("quiet", |arg| arg.help("Log warnings and errors only")))]

@@ -8,6 +8,7 @@ mod bench;
 mod broker;
 mod check;
 mod deputy;
+mod job;
 mod key;
 mod ls;
 mod manifest;
@@ -113,6 +114,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Manifest(verb) => manifest::run(&verb, context),
+        Verb::Job(verb) => job::run(&verb, context),
         Verb::Serve(args) => serve::run(&args, context),
         Verb::Admin(verb) => admin::run(&verb, context),
         Verb::Set(verb) => set::run(&verb, context),

@@ -14,6 +14,7 @@ pub mod confine;
 pub mod destination;
 pub mod error;
 pub mod exit;
+pub mod jobs;
 pub mod keys;
 pub mod location;
 pub mod manifest;

@@ -266,7 +266,7 @@ TYPES: Dict[str, Type[Event]] = {
 
 # Events of commands that the module has no functions for. They are UnknownEvents.
 UNTYPED = ("check", "difference", "item", "listening", "manifest", "warning")
-UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
+UNTYPED_PREFIXES = ("admin_", "bench_", "job_", "manifest_", "set_")
 
 
 def parse(line: Union[bytes, str]) -> Event:

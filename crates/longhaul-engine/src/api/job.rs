@@ -11,7 +11,7 @@ use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
-use super::PathMemory;
+use super::{ExpectedFiles, PathMemory};
 
 /// A transfer to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,12 +131,16 @@ pub struct LocalDest {
     /// `None`: it is one directory.
     #[serde(default)]
     pub targets: Option<TargetDirs>,
+    /// The files that are expected. One that is another file by now is refused before a byte of it
+    /// is written. `None`: any may come.
+    #[serde(default)]
+    pub expected: Option<Arc<ExpectedFiles>>,
 }
 
 impl LocalDest {
     /// A directory that receives the sources under it; it is made if it does not stand.
     pub fn directory(path: impl Into<PathBuf>) -> LocalDest {
-        LocalDest { path: path.into(), slash: true, targets: None }
+        LocalDest { path: path.into(), slash: true, targets: None, expected: None }
     }
 }
 

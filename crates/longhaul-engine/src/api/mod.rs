@@ -4,6 +4,7 @@
 //! threads, no sockets, no words of the command line.
 
 mod event;
+mod expected;
 mod job;
 mod losses;
 mod memory;
@@ -17,6 +18,7 @@ pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
     OwnFacts, PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
 };
+pub use expected::{ExpectedFile, ExpectedFiles};
 pub use job::{
     Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
     StreamDest, StreamPlace, Trust,

@@ -117,7 +117,8 @@ impl PipeAccount {
                 let destination = match &self.ground {
                     AccountGround::Whole { places } => {
                         let path = joined(numbered(places, root)?, path);
-                        let dest = LocalDest { path, slash: placing == Placing::Beneath, targets: None };
+                        let slash = placing == Placing::Beneath;
+                        let dest = LocalDest { slash, ..LocalDest::directory(path) };
                         blocking(move || LocalSite::new(&dest, opening)?.of_run(run).open()).await?
                     }
                     AccountGround::Root { .. } => {

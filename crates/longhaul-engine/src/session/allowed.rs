@@ -10,6 +10,8 @@ use std::sync::Arc;
 use longhaul_core::filter::Filter;
 use longhaul_core::{Entry, EntryKind, Fault, PathList, RelPath};
 
+use crate::api::ExpectedFiles;
+
 /// The entries that may come. The default allows any: a daemon takes all that its clients push.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed {
@@ -21,6 +23,8 @@ pub(crate) struct Allowed {
     /// The length in bytes that the one file may have. 0 once it came, `None` where any number of
     /// files may come.
     one_file: Option<u64>,
+    /// The files that are expected. Others of the same names fail one by one.
+    expected: Option<Arc<ExpectedFiles>>,
 }
 
 /// Names that were requested, with everything in them, and the directories above them.
@@ -53,6 +57,17 @@ impl Allowed {
     #[must_use]
     pub(crate) fn without_links(self) -> Allowed {
         Allowed { no_links: true, ..self }
+    }
+
+    /// Expects these files under their names. `None`: any.
+    #[must_use]
+    pub(crate) fn expecting(self, expected: Option<Arc<ExpectedFiles>>) -> Allowed {
+        Allowed { expected, ..self }
+    }
+
+    /// The files that are expected.
+    pub(crate) fn expected(&self) -> Option<Arc<ExpectedFiles>> {
+        self.expected.clone()
     }
 
     /// Refuses a page with an entry that was not requested.

@@ -9,6 +9,7 @@ use longhaul_core::ChunkSize;
 use longhaul_disk::{StreamOutput, StreamTarget, TargetTree};
 use longhaul_proto::receiver::Landing;
 
+use crate::api::ExpectedFiles;
 use crate::journals::SessionJournal;
 use crate::journals::claims::HeldClaim;
 use crate::journals::presence::Presence;
@@ -35,13 +36,26 @@ pub(crate) struct Destination {
     pub(crate) stream: Option<Arc<StreamOutput>>,
     /// The claim by which the session publishes. `None`: it needs none.
     pub(crate) claim: Option<Arc<HeldClaim>>,
+    /// The files that are expected. `None`: any may come.
+    pub(crate) expected: Option<Arc<ExpectedFiles>>,
 }
 
 impl Destination {
     /// A tree of which nothing outlives the session.
     pub(crate) fn fleeting(tree: Arc<dyn TargetTree>, landing: Landing, base: String) -> Destination {
-        let (place, presence, ledger, claim) = (base.clone(), Arc::default(), None, None);
-        Destination { tree, landing, place, base, ledger, presence, names_standing: false, stream: None, claim }
+        let (place, presence) = (base.clone(), Arc::default());
+        Destination {
+            tree,
+            landing,
+            place,
+            base,
+            ledger: None,
+            presence,
+            names_standing: false,
+            stream: None,
+            claim: None,
+            expected: None,
+        }
     }
 
     /// A stream, for one session of the run that owns it.

@@ -216,7 +216,9 @@ impl Plan {
     /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
         let SessionBuffers { slab, io, .. } = buffers;
-        let Destination { tree, landing, base, place, ledger, names_standing, stream, claim, .. } = destination;
+        let Destination { tree, landing, base, place, ledger, names_standing, stream, claim, expected, .. } =
+            destination;
+        let allowed = allowed.expecting(expected);
         let mut config = self.receiver_config(landing);
         if let Some(output) = &stream {
             let chunks_max = self.chunks_kept(slab.slots());

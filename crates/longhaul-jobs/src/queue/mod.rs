@@ -17,7 +17,7 @@ pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, raise};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{FileFault, Finished, Outcome, Report, finish};
-pub use schedule::{Scheduled, lead, schedule};
+pub use schedule::{Scheduled, lead, resign, schedule};
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, Micros, ROW_NUMBER_MAX, ShardId};

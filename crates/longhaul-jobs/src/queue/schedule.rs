@@ -61,6 +61,18 @@ pub fn lead(rows: &mut dyn Rows, who: MoverId) -> Result<Option<u64>, JobsError>
     Ok(Some(term))
 }
 
+/// Lets another one lead at once: whoever leads and ends in order does not keep others waiting for
+/// its lease.
+///
+/// # Errors
+/// [`JobsError::Store`].
+pub fn resign(rows: &mut dyn Rows, who: MoverId) -> Result<(), JobsError> {
+    match rows.leader()? {
+        Some(leader) if leader.holder == who => rows.put_leader(&Leader { until: Micros(0), ..leader }),
+        _ => Ok(()),
+    }
+}
+
 /// A leader's turn. `None` if another one leads, or in another term: whoever was away for long
 /// finds that, and changes nothing. A campaign whose rows make no sense is passed over, and stops
 /// no other.

@@ -154,6 +154,20 @@ fn a_claim_has_a_higher_fence_each_time_and_lapses_without_heartbeats() {
 }
 
 #[test]
+fn a_leader_that_resigns_lets_another_one_lead_at_once_and_in_a_new_term() {
+    let mut store = Memory::at(Micros(1_000_000_000_000));
+    let (one, other) = (MoverId([1; 16]), MoverId([2; 16]));
+    let terms = store.transact(|rows| {
+        let first = lead(rows, one)?;
+        resign(rows, other)?;
+        let refused = lead(rows, other)?;
+        resign(rows, one)?;
+        Ok((first, refused, lead(rows, other)?))
+    });
+    assert_eq!(terms.unwrap(), (Some(1), None, Some(2)));
+}
+
+#[test]
 fn a_lease_that_has_passed_is_good_as_long_as_nobody_else_was_given_the_shard() {
     let (mut bench, _) = Bench::one_campaign(1);
     let granted = bench.must_claim();

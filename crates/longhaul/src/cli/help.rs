@@ -150,6 +150,44 @@ given again. Exit 23: names could not be read; the manifest is sealed without th
   longhaul manifest make lh://node.example/atlas/run7 -o there.lhm
   longhaul manifest diff run7.lhm there.lhm";
 
+/// The locations of `job add`.
+pub(super) const JOB_LOCATIONS: &str = "\
+What is copied, and the directory that receives it, as of `copy`; a directory of this host, or
+lh://HOST[:PORT]/ROOT/PATH. DEST is made where it is not there";
+
+/// Beneath the options of `job add`.
+pub(super) const JOB_ADD: &str = "\
+The name of the campaign is printed. Nothing of it moves before 'longhaul job plan' has listed its files.
+
+  longhaul job add --name atlas /data/atlas/ lh://node.example/atlas
+  longhaul job plan atlas
+  longhaul job run atlas --drain";
+
+/// Beneath the options of `job plan`.
+pub(super) const JOB_PLAN: &str = "\
+A run that was stopped or killed goes on if the same command is given again. Exit 23: names could not be read; the
+campaign begins without them, and says how many.
+
+  longhaul job plan atlas
+  longhaul job plan --shards 64 --out parts /data/atlas
+  longhaul push --files-from parts/part-1 --from0 /data/atlas lh://node.example/atlas";
+
+/// Beneath the options of `job wait`.
+pub(super) const JOB_WAIT: &str = "\
+Exit 0: all files stand. 23: files were given up or cancelled, or wait for a user. 5: it took longer than --max-time.";
+
+/// Beneath the options of `job report`.
+pub(super) const JOB_REPORT: &str = "\
+Exit 0: nothing failed, and nothing is left. 23: files failed, were cancelled or are left.";
+
+/// Beneath the options of `job run`.
+pub(super) const JOB_RUN: &str = "\
+SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mover that is killed loses nothing: its
+shard goes to another mover after a minute, and what stands by then is compared and not sent.
+With --drain, exit 0: all files stand; 23: files were given up, or wait for a user.
+
+  longhaul job run --drain --max-time 3h50m";
+
 /// Beneath the options of `manifest diff`.
 pub(super) const MANIFEST_DIFF: &str = "\
 A file is the same if the checksums that both have are the same, or if they have none in common and length

@@ -3,8 +3,8 @@
 //! In: directories, locations, manifests and lists of other programs. Out: sealed manifests, and
 //! findings to `output`. The crate of manifests does the work; the engine lists what a daemon has.
 
-mod local;
-mod remote;
+pub(super) mod local;
+pub(super) mod remote;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter};
@@ -29,7 +29,7 @@ use crate::output::{self, ItemForm, ManifestTelling};
 use crate::settings;
 
 /// The telling on standard output.
-type Output = ManifestTelling<BufWriter<io::Stdout>>;
+pub(super) type Output = ManifestTelling<BufWriter<io::Stdout>>;
 
 /// Runs the command.
 ///
@@ -223,7 +223,7 @@ fn unknown(option: &'static str, text: &OsStr, words: &'static str) -> Error {
 }
 
 /// The filter of a scan: the config's patterns are those of transfers.
-fn filter(rules: &[(RuleKind, OsString)]) -> Result<Filter, Error> {
+pub(super) fn filter(rules: &[(RuleKind, OsString)]) -> Result<Filter, Error> {
     let rules = rules.iter().map(|(kind, text)| match text.to_str() {
         Some(pattern) => Ok(Rule { kind: *kind, pattern: pattern.into() }),
         None => {

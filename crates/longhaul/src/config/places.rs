@@ -52,6 +52,11 @@ impl Places {
         self.state.as_ref().map(|dir| dir.join("paths.json"))
     }
 
+    /// The file of this user's queue of campaigns. `None` if the user has no place for it.
+    pub fn queue(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join("queue.db"))
+    }
+
     /// The client's config file. `None` if the user has no place for it.
     pub fn client_config(&self) -> Option<PathBuf> {
         self.user.as_ref().map(|dir| dir.join("config.toml"))

@@ -7,6 +7,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, MEMORY_B
 use longhaul_core::units::{RateError, SizeError};
 use longhaul_core::{ByteCount, Escaped};
 use longhaul_engine::RATE_MIN;
+use longhaul_jobs::{CalendarError, RetryError};
 
 /// A flaw of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +48,12 @@ pub enum Flaw {
     /// The text is not a rate.
     #[error(transparent)]
     Rate(#[from] RateError),
+    /// The text is not a calendar.
+    #[error(transparent)]
+    Calendar(#[from] CalendarError),
+    /// The text is no list of retry rules.
+    #[error(transparent)]
+    Retry(#[from] RetryError),
     /// A rate at which a transfer would look dead.
     #[error("{}/s is too little: at least {}/s", ByteCount(*.given), ByteCount(RATE_MIN))]
     RateTooLow {

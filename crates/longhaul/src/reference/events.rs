@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 49] = [
+const EVENTS: [Event; 57] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -40,6 +40,14 @@ const EVENTS: [Event; 49] = [
     ("set_orphan", None, "SetOrphanBody"),
     ("set_target", None, "SetTargetBody"),
     ("summary", Some("set"), "SetSummaryBody"),
+    ("job_campaign", None, "JobCampaignBody"),
+    ("job_planned", None, "JobPlannedBody"),
+    ("job_part", None, "JobPartBody"),
+    ("job_left", None, "JobLeftBody"),
+    ("job_held", None, "JobHeldBody"),
+    ("job_fault", None, "JobFaultBody"),
+    ("job_shard", None, "JobShardBody"),
+    ("summary", Some("job"), "JobSummaryBody"),
     ("listening", None, "Listening"),
     ("admin_status", None, "AdminStatusBody"),
     ("admin_session", None, "AdminSessionBody"),
@@ -197,7 +205,7 @@ impl Bodies {
         match kind {
             "str" | "String" | "Cow<'a, str>" | "Cow<'static, str>" => "string".to_owned(),
             "bool" => "boolean".to_owned(),
-            "u8" | "u32" | "u64" | "usize" => "integer".to_owned(),
+            "u8" | "u16" | "u32" | "u64" | "usize" => "integer".to_owned(),
             "f64" => "number".to_owned(),
             // They are serialized as the list of their names.
             "Rights" => "array of strings".to_owned(),

@@ -184,6 +184,7 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
         names_standing: false,
         stream: None,
         claim: None,
+        expected: None,
     };
     let settings =
         Settings { lanes: Some(1), chunk: Some(map().size()), memory: ByteCount(32 << 20), ..Settings::default() };

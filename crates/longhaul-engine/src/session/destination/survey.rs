@@ -13,13 +13,20 @@ use longhaul_proto::receiver::{EntryRef, Seen, Surveyed, is_same};
 
 use super::jobs::Pool;
 use super::{DestinationDone, DestinationOptions, DestinationWorkers, begun};
+use crate::api::ExpectedFiles;
 use crate::journals;
 use crate::journals::{PathHistory, SessionJournal};
 
 impl DestinationWorkers {
     /// Looks at the files that stand under the names of a page, and makes its directories.
+    /// A file that is not the one that is `expected` fails, and nothing of it is written.
     /// `committed` says which entries an earlier session of this run committed.
-    pub(crate) fn survey(&self, page: Vec<Arc<EntryRef>>, committed: impl Fn(&Entry) -> bool + Send + 'static) {
+    pub(crate) fn survey(
+        &self,
+        page: Vec<Arc<EntryRef>>,
+        expected: Option<Arc<ExpectedFiles>>,
+        committed: impl Fn(&Entry) -> bool + Send + 'static,
+    ) {
         let (options, dirs) = (self.options, self.dirs.clone());
         let (ledger, bundled_max) = (self.journalling.ledger().cloned(), options.bundled_max);
         self.jobs.report(Pool::Survey, move |tree| {
@@ -30,6 +37,7 @@ impl DestinationWorkers {
             }
             let found = page.iter().map(|held| {
                 dirs.pass(held)?;
+                expected.as_ref().map_or(Ok(()), |expected| expected.check(&held.entry))?;
                 let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(Fault::from);
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {

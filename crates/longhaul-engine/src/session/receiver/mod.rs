@@ -382,7 +382,7 @@ impl ReceiverLoop<'_> {
                     self.course.totals.found(&held.entry.kind);
                     self.intake.announce(held);
                 }
-                self.workers.survey(page, self.course.committed.before());
+                self.workers.survey(page, self.allowed.expected(), self.course.committed.before());
             }
             ReceiverAction::MeasureRoom { entry, behind_discards } => self.workers.measure_room(entry, behind_discards),
             ReceiverAction::Create(held, partial, chunk) => self.workers.create(held, partial, chunk),

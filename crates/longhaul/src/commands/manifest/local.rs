@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, FaultCode, RelPath};
-use longhaul_manifest::{Item, Make, ManifestError, Watcher, make as make_sealed};
+use longhaul_manifest::{Item, Make, ManifestError, Sealed, Watcher, make as make_sealed};
 
 use super::{Output, computed, fault, filter, unknown};
 use crate::cli::ManifestMakeArgs;
@@ -35,24 +35,38 @@ pub(super) fn make(dir: &Path, args: &ManifestMakeArgs, telling: Output) -> Resu
     let on_signal = Arc::clone(&stopped);
     signals::watch(asking.clone(), Hangup::Stops, move |code| on_signal.set(code).unwrap_or_default())
         .map_err(Error::file("watch the signals of", "this process"))?;
+    let (mut telling, made) = scan(&asked, stopped, telling);
+    asking.end();
+    match made {
+        Ok(sealed) => telling.made(&out, &sealed),
+        Err(fault) => telling.failed(&fault),
+    }
+    Ok(telling.end())
+}
+
+/// Scans a directory, tells what it finds, and gives the telling back. `stopped` ends it early.
+pub(in crate::commands) fn scan(
+    asked: &Make,
+    stopped: Arc<OnceLock<FaultCode>>,
+    telling: Output,
+) -> (Output, Result<Sealed, Fault>) {
     let shown = ScanTold { telling, items: 0, bytes: 0, last: Instant::now() };
     let watching = ScanWatcher { shown: Mutex::new(shown), is_deaf: AtomicBool::new(false), stopped };
-    let made = make_sealed(&asked, &watching);
-    asking.end();
+    let made = make_sealed(asked, &watching);
     let ScanWatcher { shown, stopped, .. } = watching;
     let ScanTold { mut telling, .. } = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match made {
+    let sealed = match made {
         Ok(made) => {
             telling.resumed(made.items_resumed);
-            telling.made(&out, &made.sealed);
+            Ok(made.sealed)
         }
         Err(error @ ManifestError::Stopped) => {
             let code = stopped.get().copied().unwrap_or(FaultCode::Interrupted);
-            telling.failed(&Fault { code, ..fault(&error) });
+            Err(Fault { code, ..fault(&error) })
         }
-        Err(error) => telling.failed(&fault(&error)),
-    }
-    Ok(telling.end())
+        Err(error) => Err(fault(&error)),
+    };
+    (telling, sealed)
 }
 
 /// Tells what the scan finds.

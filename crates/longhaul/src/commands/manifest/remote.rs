@@ -5,7 +5,7 @@
 //! lists takes bounded memory.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
@@ -50,26 +50,33 @@ pub(super) fn make(
     let (trigger, stop) = Stop::new();
     signals::watch(asking.clone(), Hangup::Stops, move |code| trigger.stop(code))
         .map_err(Error::file("watch the signals of", "this process"))?;
-    let gathered = Draft::begin(&out).map(|draft| (draft, Sorter::new(&out, SORT_BYTES)));
-    let (draft, sorter) = match gathered {
-        Ok(begun) => begun,
-        Err(error) => return Err(fault(&error).into()),
-    };
-    let waiting = Waiting::new(WAITING_BYTES_MAX);
-    let mut gathering = Gathering { filter, sorter, telling: &mut telling, waiting, omitted: 0, failed: None };
-    let listed = block_on(gathering.tree(&remote, path, &stop))?;
+    let sealed = block_on(gather((&remote, path), filter, &out, &stop, &mut telling))?;
     asking.end();
-    let Gathering { sorter, omitted, failed, .. } = gathering;
-    let sealed = match (listed, failed) {
-        (Err(fault), _) => Err(fault),
-        (Ok(()), Some(fault)) => Err(fault),
-        (Ok(()), None) => sealed(draft, sorter, omitted).map_err(|error| fault(&error)),
-    };
     match sealed {
         Ok(sealed) => telling.made(&out, &sealed),
         Err(fault) => telling.failed(&fault),
     }
     Ok(telling.end())
+}
+
+/// Lists a tree at a daemon as a manifest in `out`, and tells what could not be read.
+///
+/// # Errors
+/// The fault that ended it.
+pub(in crate::commands) async fn gather(
+    (remote, path): (&Remote, RemotePath),
+    filter: Filter,
+    out: &Path,
+    stop: &Stop,
+    telling: &mut Output,
+) -> Result<Sealed, Fault> {
+    let draft = Draft::begin(out).map_err(|error| fault(&error))?;
+    let (sorter, waiting) = (Sorter::new(out, SORT_BYTES), Waiting::new(WAITING_BYTES_MAX));
+    let mut gathering = Gathering { filter, sorter, telling, waiting, omitted: 0, failed: None };
+    gathering.tree(remote, path, stop).await?;
+    let Gathering { sorter, omitted, failed, .. } = gathering;
+    failed.map_or(Ok(()), Err)?;
+    sealed(draft, sorter, omitted).map_err(|error| fault(&error))
 }
 
 fn sealed(draft: Draft, sorter: Sorter, omitted: u64) -> Result<Sealed, ManifestError> {

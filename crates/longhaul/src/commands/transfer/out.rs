@@ -75,7 +75,9 @@ impl Here {
     /// The same for the engine.
     pub(super) fn job(self, targets: Option<TargetDirs>) -> JobDestination {
         match self {
-            Here::Path(LocalPath { path, slash }) => JobDestination::Local(LocalDest { path, slash, targets }),
+            Here::Path(LocalPath { path, slash }) => {
+                JobDestination::Local(LocalDest { slash, targets, ..LocalDest::directory(path) })
+            }
             Here::Stream(dest) => JobDestination::Stream(dest),
         }
     }

@@ -1,0 +1,211 @@
+//! The arguments of the `job` commands.
+//!
+//! In: arguments. Out: plain structs of unparsed texts to `commands`. Knows no values and no
+//! defaults.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use super::filter::FilterOptions;
+use super::{KeyOptions, TalkOptions, TransferArgs, help};
+
+/// The `job` commands.
+#[derive(Debug, Subcommand)]
+pub enum JobVerb {
+    /// Add a campaign to the queue: what is copied, where to, and by which rules
+    #[command(override_usage = "longhaul job add [OPTIONS] SOURCE... DEST")]
+    #[command(mut_arg("locations", |arg| arg.help(help::JOB_LOCATIONS)))]
+    #[command(mut_arg("files_from", |arg| arg.hide(true)), mut_arg("from0", |arg| arg.hide(true)))]
+    #[command(mut_arg("dry_run", |arg| arg.hide(true)), mut_arg("manifest", |arg| arg.hide(true)))]
+    #[command(mut_arg("progress", |arg| arg.hide(true)))]
+    #[command(after_help = help::JOB_ADD)]
+    Add(Box<JobAddArgs>),
+    /// List a campaign's files and cut them into shards; with --shards, write lists instead, with
+    /// no queue
+    #[command(mut_arg("include", |arg| arg.help("With --shards: list what matches; of all --include and --exclude the first match decides")))]
+    #[command(mut_arg("exclude", |arg| arg.help("With --shards: leave out what matches")))]
+    #[command(after_help = help::JOB_PLAN)]
+    Plan(JobPlanArgs),
+    /// List the campaigns
+    Ls(JobQueueArgs),
+    /// Tell all that a campaign says, and what holds it
+    Show(JobCampaignArgs),
+    /// Tell what is left of a campaign, by link and by fault, and how long it takes
+    Left(JobCampaignArgs),
+    /// Wait until a campaign is done, cancelled, or cannot go on without a user
+    #[command(after_help = help::JOB_WAIT)]
+    Wait(JobWaitArgs),
+    /// Tell what is left of a campaign again and again, until it is done
+    Watch(JobWatchArgs),
+    /// Let nothing of a campaign begin; what is being moved stops in order
+    Hold(JobCampaignArgs),
+    /// Let a campaign go on: one that is held, its shards that are held, and links that closed
+    Release(JobCampaignArgs),
+    /// End a campaign for good; what stands at its destination stays
+    Cancel(JobCampaignArgs),
+    /// Try files again that were given up
+    Retry(JobRetryArgs),
+    /// List the files that failed, and how each did
+    #[command(after_help = help::JOB_REPORT)]
+    Report(JobCampaignArgs),
+    /// Move shards: the mover
+    #[command(after_help = help::JOB_RUN)]
+    Run(JobRunArgs),
+}
+
+/// The arguments that name a queue.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobQueueArgs {
+    /// The queue's file, on a local disk; manifests lie beside it [default:
+    /// $XDG_STATE_HOME/longhaul/queue.db]
+    #[arg(long, value_name = "FILE")]
+    pub queue: Option<OsString>,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
+/// The arguments that name a campaign.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobCampaignArgs {
+    /// The campaign, by its name or its number
+    #[arg(value_name = "CAMPAIGN")]
+    pub campaign: String,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+}
+
+/// The arguments of `job add`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobAddArgs {
+    /// The campaign's name, which no other has [default: campaign- and 8 random digits]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// From 0 to 9; campaigns of a higher one go first [default: 5]
+    #[arg(long, value_name = "N")]
+    pub priority: Option<OsString>,
+    /// Its share among campaigns of one priority, from 1 to 1000 [default: 100]
+    #[arg(long, value_name = "N")]
+    pub weight: Option<OsString>,
+    /// The time at which it should be done, as 2026-12-24T18:00:00Z, or from now, as 36h or 10d
+    /// [default: none]
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<OsString>,
+    /// When it may move, and how fast: 'in Europe/Zurich: nights 8 Gbit/s, days 1 Gbit/s'
+    /// [default: always]
+    #[arg(long, value_name = "HOURS")]
+    pub calendar: Option<OsString>,
+    /// How often files with a fault are tried, as changed=5,not-found=2 [default: 3 where the fault
+    /// may pass, else 1]
+    #[arg(long, value_name = "RULES")]
+    pub retry_rules: Option<OsString>,
+    /// Files of a shard, at most [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub shard_files: Option<OsString>,
+    /// Bytes of a shard, at most; a larger file is one of its own [default: 1TiB, or ten minutes
+    /// of a link whose rate is known]
+    #[arg(long, value_name = "SIZE")]
+    pub shard_bytes: Option<OsString>,
+    /// The queue's file, on a local disk; manifests lie beside it [default:
+    /// $XDG_STATE_HOME/longhaul/queue.db]
+    #[arg(long, value_name = "FILE")]
+    pub queue: Option<OsString>,
+    /// The transfers.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
+}
+
+/// The arguments of `job plan`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobPlanArgs {
+    /// The campaign, by its name or its number; with --shards the directory that is listed, or
+    /// lh://HOST[:PORT]/ROOT/PATH
+    #[arg(value_name = "CAMPAIGN|SOURCE")]
+    pub what: OsString,
+    /// Write this many lists part-1 to part-N, for --files-from with --from0
+    #[arg(long, value_name = "N", requires = "out")]
+    pub shards: Option<OsString>,
+    /// The directory of the lists and of the manifest that they are made of, which is made; one with
+    /// anything in it is refused
+    #[arg(long, short = 'o', value_name = "DIR", requires = "shards")]
+    pub out: Option<OsString>,
+    /// `--include` and `--exclude`, in the order given.
+    #[command(flatten)]
+    pub filters: FilterOptions,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+    /// Keys: our own, and those that are trusted.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+}
+
+/// The arguments of `job wait`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobWaitArgs {
+    /// Wait no longer than this: 90s, 10m, 2h, 1d; exit 5 then [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<OsString>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
+}
+
+/// The arguments of `job watch`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobWatchArgs {
+    /// The time between two tellings: 1s to 1d [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub every: Option<OsString>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
+}
+
+/// The arguments of `job retry`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobRetryArgs {
+    /// Only files with this fault, by its name in EXIT-CODES.md [default: all]
+    #[arg(long, value_name = "FAULT")]
+    pub code: Option<String>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
+}
+
+/// The arguments of `job run`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobRunArgs {
+    /// Serve only the links of this campaign [default: all links]
+    #[arg(value_name = "CAMPAIGN")]
+    pub campaign: Option<String>,
+    /// End once nothing is left that could be moved without a user
+    #[arg(long)]
+    pub drain: bool,
+    /// End after this time and hand back what is being moved: 90s, 10m, 2h, 1d; exit 5 if something
+    /// is left then [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<OsString>,
+    /// Shards that are moved at a time, 1 to 64 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub movers: Option<OsString>,
+    /// Buffers of each shard's transfer [default: as the campaign says]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+    /// Keys: our own, and those that are trusted.
+    #[command(flatten)]
+    pub keys: KeyOptions,
+}

@@ -1,0 +1,151 @@
+//! `job`: adds, plans, shows, steers and moves campaigns of bulk replication.
+//!
+//! `add` makes a campaign of locations and options, `plan` lists its files, `look` tells of it,
+//! `follow` waits for it, `steer` holds, releases, cancels and retries it, `run` moves its shards.
+//! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
+//! `longhaul-jobs`; nothing here decides which shard is next.
+
+mod add;
+mod follow;
+mod look;
+mod plan;
+mod run;
+mod steer;
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter};
+
+use longhaul_core::{Blame, Fault, FaultCode, PlainText};
+use longhaul_jobs::left::left;
+use longhaul_jobs::{Campaign, CampaignId, Left, Store};
+use longhaul_jobs_sqlite::SqliteStore;
+
+use super::Context;
+use crate::cli::TalkOptions;
+use crate::cli::job::{JobCampaignArgs, JobVerb};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::jobs::{CampaignSpec, QueueFile, campaign_named, fault_of_jobs};
+use crate::output::{self, CampaignTold, JobTelling};
+use crate::settings;
+
+/// The telling on standard output.
+type JobOutput = JobTelling<BufWriter<io::Stdout>>;
+
+/// Runs the command.
+///
+/// # Errors
+/// An error that is found before the form of output is known.
+pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
+    let layers = context.layers()?;
+    let talk = settings::talk(talk_of(verb), &layers)?;
+    context.talk(talk);
+    let mut telling = JobTelling::new(BufWriter::new(io::stdout()), talk);
+    let done = match verb {
+        JobVerb::Add(args) => add::add(args, &layers, context, &mut telling),
+        JobVerb::Plan(args) => plan::plan(args, &layers, talk, context, &mut telling),
+        JobVerb::Ls(args) => look::list(args, context, &mut telling),
+        JobVerb::Show(args) => look::show(args, context, &mut telling),
+        JobVerb::Left(args) => look::tell_left(args, context, &mut telling),
+        JobVerb::Report(args) => look::report(args, context, &mut telling),
+        JobVerb::Wait(args) => follow::wait(args, context, &mut telling),
+        JobVerb::Watch(args) => follow::watch(args, context, &mut telling),
+        JobVerb::Hold(args) => steer::steer(args, steer::Step::Hold, context, &mut telling),
+        JobVerb::Release(args) => steer::steer(args, steer::Step::Release, context, &mut telling),
+        JobVerb::Cancel(args) => steer::steer(args, steer::Step::Cancel, context, &mut telling),
+        JobVerb::Retry(args) => steer::retry_faults(args, context, &mut telling),
+        JobVerb::Run(args) => {
+            return Ok(run::run(args, &layers, talk, context, telling)
+                .unwrap_or_else(|error| output::refuse(talk.json, error)));
+        }
+    };
+    match done {
+        Ok(()) => Ok(telling.end()),
+        Err(error) => {
+            telling.failed(&Fault::from(error));
+            Ok(telling.end())
+        }
+    }
+}
+
+fn talk_of(verb: &JobVerb) -> &TalkOptions {
+    match verb {
+        JobVerb::Add(args) => &args.transfer.output.talk,
+        JobVerb::Plan(args) => &args.queue.talk,
+        JobVerb::Ls(args) => &args.talk,
+        JobVerb::Show(args)
+        | JobVerb::Left(args)
+        | JobVerb::Report(args)
+        | JobVerb::Hold(args)
+        | JobVerb::Release(args)
+        | JobVerb::Cancel(args) => &args.queue.talk,
+        JobVerb::Wait(args) => &args.campaign.queue.talk,
+        JobVerb::Watch(args) => &args.campaign.queue.talk,
+        JobVerb::Retry(args) => &args.campaign.queue.talk,
+        JobVerb::Run(args) => &args.queue.talk,
+    }
+}
+
+/// The queue that is named, by option or variable, or this user's.
+fn queue_file(named: &Option<OsString>, context: Context) -> Result<QueueFile, Error> {
+    QueueFile::at(named.clone().or_else(|| context.variable("queue")), &context.places())
+}
+
+/// A queue and a campaign in it.
+struct Named {
+    store: SqliteStore,
+    id: CampaignId,
+}
+
+impl Named {
+    /// The campaign of the arguments.
+    fn find(args: &JobCampaignArgs, context: Context) -> Result<Named, Error> {
+        let mut store = queue_file(&args.queue.queue, context)?.open()?;
+        let id = campaign(&mut store, &args.campaign)?.id;
+        Ok(Named { store, id })
+    }
+
+    /// The campaign and its figures, as they are now.
+    fn figures(&mut self) -> Result<(Campaign, Left), Error> {
+        figures(&mut self.store, self.id)
+    }
+
+    /// A rule, carried out in one transaction.
+    fn transact<T>(
+        &mut self,
+        work: impl FnMut(&mut dyn longhaul_jobs::Rows) -> Result<T, longhaul_jobs::JobsError>,
+    ) -> Result<T, Error> {
+        self.store.transact(work).map_err(queue_failed)
+    }
+}
+
+/// The campaign of a name or number.
+fn campaign(store: &mut SqliteStore, name: &str) -> Result<Campaign, Error> {
+    let found = store.transact(|rows| campaign_named(rows, name)).map_err(queue_failed)?;
+    found.ok_or_else(|| {
+        let message = format_args!("there is no campaign '{}' in the queue", PlainText::from(name));
+        let fault = Fault::new(FaultCode::NotFound, Blame::Local, message);
+        fault.hint_in_words("'longhaul job ls' lists those that there are").into()
+    })
+}
+
+fn figures(store: &mut SqliteStore, id: CampaignId) -> Result<(Campaign, Left), Error> {
+    let found = store.transact(|rows| Ok((rows.campaign(id)?, left(rows, id)?))).map_err(queue_failed)?;
+    match found {
+        (Some(campaign), left) => Ok((campaign, left)),
+        (None, _) => Err(queue_failed(longhaul_jobs::JobsError::NoCampaign(id))),
+    }
+}
+
+fn queue_failed(error: longhaul_jobs::JobsError) -> Error {
+    fault_of_jobs(&error).into()
+}
+
+/// A campaign with the words of its transfers. A spec that this program cannot read is told so.
+fn told<'a>(campaign: &'a Campaign, left: &'a Left) -> CampaignTold<'a> {
+    let ends = match CampaignSpec::decode(&campaign.spec) {
+        Ok(spec) => (spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect(), spec.to.shown()),
+        Err(fault) => (Vec::new(), fault.message.to_string()),
+    };
+    CampaignTold { campaign, ends, left }
+}

@@ -1,0 +1,292 @@
+//! `job add`: makes a campaign of locations, options of transfers, and rules.
+//!
+//! In: arguments. Out: a campaign in the queue, not planned yet. Asks no daemon: a source at one is
+//! looked at when it is planned.
+
+#![allow(clippy::disallowed_methods, reason = "only the kind of a named source is looked at")]
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use longhaul_core::{RelPath, units};
+use longhaul_jobs::queue::{NewCampaign, add_campaign};
+use longhaul_jobs::{Calendar, CampaignKey, Micros, Priority, RetryRules, Store, Weight};
+
+use super::{JobOutput, figures, queue_failed, queue_file, told};
+use crate::cli::job::JobAddArgs;
+use crate::commands::Context;
+use crate::error::{Error, Flaw, LocationFlaw, Origin};
+use crate::jobs::mover::random;
+use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
+use crate::location::{LocalPath, Location};
+use crate::settings::{self, Layers, TransferSettings};
+use crate::values;
+
+/// Adds the campaign.
+pub(super) fn add(args: &JobAddArgs, layers: &Layers, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let new = new_campaign(args, layers)?;
+    let file = queue_file(&args.queue, context)?;
+    let mut store = file.open_or_make()?;
+    let id = store.transact(|rows| add_campaign(rows, &new)).map_err(queue_failed)?;
+    let (campaign, left) = figures(&mut store, id)?;
+    telling.added(&told(&campaign, &left));
+    telling.note(format_args!("next: longhaul job plan {}", campaign.name));
+    Ok(())
+}
+
+fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error> {
+    let settings = settings::transfer(&args.transfer, layers)?;
+    refuse_foreign(args, &settings)?;
+    let spec = spec(args, settings, layers)?.encode()?;
+    let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
+    let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
+    let weight = number("weight", &args.weight, 1000)?.map(|n| u16::try_from(n).ok().and_then(Weight::new));
+    if weight == Some(None) {
+        return Err(flawed("weight", Flaw::Form { given: "0".to_owned(), form: "a number from 1 to 1000" }));
+    }
+    let key = random()?;
+    let name = args.name.clone().unwrap_or_else(|| named_by(&key));
+    Ok(NewCampaign {
+        key: CampaignKey(key),
+        name,
+        priority: priority.flatten().unwrap_or_default(),
+        weight: weight.flatten().unwrap_or_default(),
+        deadline: parsed("deadline", &args.deadline, deadline)?,
+        calendar: parsed("calendar", &args.calendar, |text| Ok(text.parse::<Calendar>()?))?.unwrap_or_default(),
+        retry: parsed("retry-rules", &args.retry_rules, |text| Ok(text.parse::<RetryRules>()?))?.unwrap_or_default(),
+        spec,
+    })
+}
+
+/// The name of a campaign for which none was given.
+fn named_by(key: &[u8; 16]) -> String {
+    key[..4].iter().fold("campaign-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+/// Refuses options of transfers that mean nothing in a campaign.
+fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    let transfer = &args.transfer;
+    if transfer.choice.files_from.is_some() || transfer.choice.from0 {
+        return refuse("a campaign lists its files itself", "use --include and --exclude instead of --files-from");
+    }
+    if transfer.choice.dry_run {
+        return refuse(
+            "a campaign moves nothing before it is planned and run",
+            "leave --dry-run out; 'longhaul job plan' tells its files and bytes",
+        );
+    }
+    if transfer.output.manifest.is_some() {
+        return refuse("a campaign has a sealed manifest of its own", "leave --manifest out");
+    }
+    if settings.targets.is_some() {
+        return refuse(
+            "a campaign's destination on this host is one directory",
+            "leave --target out; serve the set, and name it as lh://HOST/ROOT/PATH",
+        );
+    }
+    Ok(())
+}
+
+fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Result<CampaignSpec, Error> {
+    let (sources, dest) =
+        args.transfer.ends().filter(|(sources, _)| !sources.is_empty()).ok_or(Error::Combination {
+            why: "a campaign needs a SOURCE and a DEST",
+            hint: "write SOURCE... DEST; '.' is the current directory",
+        })?;
+    let to = place(dest)?.0;
+    let sources = sources.iter().map(|text| source(text)).collect::<Result<Vec<_>, _>>()?;
+    let site = sources.first().map(|source| source.top.site());
+    if sources.iter().any(|source| Some(source.top.site()) != site) {
+        let why = "the sources of a campaign are all at one host, and these are not";
+        return Err(Error::Combination { why, hint: "add a campaign for each host" });
+    }
+    refuse_overlap(&sources)?;
+    let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
+    if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
+        let why = "transfers between two other hosts are not built yet";
+        return Err(Error::Combination { why, hint: "run the mover on one of the two hosts, and name its directory" });
+    }
+    let mut engine = settings.engine;
+    (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
+    if layers.given("retry-for", &args.transfer.network.retry_for).is_none() {
+        // The link's own pauses follow, which all movers know of.
+        engine.retry_for = RETRY_FOR;
+    }
+    let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
+    let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
+    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }))
+}
+
+/// Refuses sources whose names would be the same at the destination, or might be: one would take
+/// the other's place, and both would count as moved.
+fn refuse_overlap(sources: &[CampaignSource]) -> Result<(), Error> {
+    let places: Vec<RelPath> =
+        sources.iter().map(|source| source.only.clone().unwrap_or(source.onto.clone())).collect();
+    for (at, one) in places.iter().enumerate() {
+        if places[at + 1..].iter().any(|other| one.beneath(other).is_some() || other.beneath(one).is_some()) {
+            return Err(Error::Combination {
+                why: "two sources of the campaign would have the same names at the destination",
+                hint: "add a campaign for each, or give directories without a slash behind and with different names",
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A source: a directory with or without its name, or a file.
+fn source(text: &OsStr) -> Result<CampaignSource, Error> {
+    let (top, is_content) = place(text)?;
+    match top {
+        CampaignPlace::Here(path) => source_here(LocalPath { path, slash: is_content }, text),
+        CampaignPlace::Daemon { ref path, .. } => {
+            let name = path.path.name().filter(|_| !is_content).unwrap_or_default();
+            let onto = RelPath::new(name).map_err(|_| unusable(text, LocationFlaw::Root))?;
+            Ok(CampaignSource { top, only: None, onto })
+        }
+    }
+}
+
+fn source_here(LocalPath { path, slash }: LocalPath, text: &OsStr) -> Result<CampaignSource, Error> {
+    let found = std::fs::symlink_metadata(&path).map_err(|error| missing(&path, error))?;
+    let is_dir = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
+    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    let name = RelPath::new(name).map_err(|why| unusable(text, LocationFlaw::Path(why)))?;
+    if slash || (is_dir && !found.is_symlink()) {
+        let onto = if slash { RelPath::root() } else { name };
+        return Ok(CampaignSource { top: CampaignPlace::Here(path), only: None, onto });
+    }
+    let top = path.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(CampaignSource { top: CampaignPlace::Here(top), only: Some(name), onto: RelPath::root() })
+}
+
+fn missing(path: &Path, error: std::io::Error) -> Error {
+    use longhaul_core::{Blame, Escaped, Fault, FaultCode};
+    let shown = Escaped(path.as_os_str().as_bytes()).to_string();
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FaultCode::NotFound,
+        std::io::ErrorKind::PermissionDenied => FaultCode::Denied,
+        _ => FaultCode::Io,
+    };
+    Fault::new(code, Blame::Local, format_args!("cannot examine '{shown}': {error}")).about(shown).into()
+}
+
+/// The place of a location, and whether it ended in a slash. A path of this host becomes absolute:
+/// movers run elsewhere.
+fn place(text: &OsStr) -> Result<(CampaignPlace, bool), Error> {
+    match Location::parse(text)? {
+        Location::Local(local) => {
+            let path = std::path::absolute(&local.path).map_err(Error::file("find", &local.path))?;
+            Ok((CampaignPlace::Here(path), local.slash))
+        }
+        Location::Daemon(daemon) => {
+            let path = daemon.path.ok_or_else(|| unusable(text, LocationFlaw::NoRoot))?;
+            let slash = path.slash;
+            Ok((CampaignPlace::Daemon { host: daemon.host, port: daemon.port, path }, slash))
+        }
+        Location::Ssh(_) => Err(Error::Combination {
+            why: "a campaign over ssh is not built yet",
+            hint: "serve the directory there, and name it as lh://HOST/ROOT/PATH",
+        }),
+    }
+}
+
+fn unusable(text: &OsStr, flaw: LocationFlaw) -> Error {
+    Error::Location { location: longhaul_core::Escaped(text.as_bytes()).to_string(), flaw }
+}
+
+/// The value of an option of the queue, which no variable and no config file sets.
+pub(super) fn parsed<T>(
+    name: &'static str,
+    flag: &Option<OsString>,
+    parse: impl FnOnce(&str) -> Result<T, Flaw>,
+) -> Result<Option<T>, Error> {
+    let Some(text) = flag else { return Ok(None) };
+    text.to_str().ok_or(Flaw::NotUtf8).and_then(parse).map(Some).map_err(|flaw| flawed(name, flaw))
+}
+
+fn flawed(name: &'static str, flaw: Flaw) -> Error {
+    Error::Option { origin: Origin::Flag(name), flaw }
+}
+
+/// A number from 0 on.
+fn whole(text: &str, most: u64) -> Result<u64, Flaw> {
+    let least = u64::from(most == SHARD_FILES_LARGEST);
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| Flaw::Number {
+        given: text.to_owned(),
+        least: least as u32,
+        most: u32::try_from(most).unwrap_or(u32::MAX),
+    })
+}
+
+/// Reads a deadline: a point of time, or a time from now.
+fn deadline(text: &str) -> Result<Micros, Flaw> {
+    let form = "a point of time as 2026-12-24T18:00:00Z, or a time from now as 36h or 10d";
+    let flaw = || Flaw::Form { given: text.to_owned(), form };
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return u64::try_from(at.as_microsecond()).map(Micros).map_err(|_| flaw());
+    }
+    let time = values::retry_for(text).map_err(|_| flaw())?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| flaw())?;
+    Ok(Micros(0).plus(now).plus(time))
+}
+
+/// For so long a lost session is dialled again within one claim.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+/// The most files that a shard may be given.
+const SHARD_FILES_LARGEST: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_a_point_of_time_or_a_time_from_now() {
+        assert_eq!(deadline("1970-01-01T00:01:00Z"), Ok(Micros(60_000_000)));
+        let (now, later) = (deadline("0").unwrap(), deadline("2h").unwrap());
+        let hours = later.since(now).as_secs();
+        assert!((7200..7210).contains(&hours), "{hours}");
+        for text in ["", "soon", "2026-12-24", "1960-01-01T00:00:00Z"] {
+            assert!(matches!(deadline(text), Err(Flaw::Form { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_that_would_take_each_others_names_are_refused() {
+        let source = |onto: &str, only: Option<&str>| CampaignSource {
+            top: CampaignPlace::Here("/x".into()),
+            only: only.map(|name| RelPath::new(name).unwrap()),
+            onto: RelPath::new(onto).unwrap(),
+        };
+        for (sources, fine) in [
+            (vec![source("a", None), source("b", None)], true),
+            (vec![source("a", None), source("a", None)], false),
+            (vec![source("a", None), source("", Some("f")), source("", Some("g"))], true),
+            (vec![source("", Some("f")), source("", Some("f"))], false),
+            (vec![source("a", None), source("", Some("a"))], false),
+            (vec![source("", None), source("b", None)], false),
+            (vec![source("", None)], true),
+        ] {
+            assert_eq!(refuse_overlap(&sources).is_ok(), fine, "{sources:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_goes_under_its_name_unless_it_ends_in_a_slash_and_a_file_lies_in_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("ds")).unwrap();
+        std::fs::write(dir.path().join("f"), "x").unwrap();
+        let read = |name: &str| source(dir.path().join(name).as_os_str()).unwrap();
+        assert_eq!(read("ds").onto, RelPath::new("ds").unwrap());
+        assert!(read("ds/").onto.is_root() && read("ds/").only.is_none());
+        let file = read("f");
+        assert_eq!((file.only, file.onto.is_root()), (Some(RelPath::new("f").unwrap()), true));
+        assert!(source(dir.path().join("none").as_os_str()).is_err());
+        let far = source(OsStr::new("lh://h/root/a/b")).unwrap();
+        assert_eq!((far.onto, far.top.site().as_str()), (RelPath::new("b").unwrap(), "h:7214"));
+    }
+}

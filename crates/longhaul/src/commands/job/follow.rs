@@ -1,0 +1,87 @@
+//! `job wait`, `watch`: looks at a campaign again and again until it is over.
+//!
+//! In: a queue. Out: lines and events, and the exit of the campaign. The queue is a file that
+//! others write to, so that it is asked and tells nothing by itself. Changes nothing.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longhaul_jobs::{Campaign, CampaignState, Left};
+
+use super::add::parsed;
+use super::{JobOutput, Named};
+use crate::cli::job::{JobWaitArgs, JobWatchArgs};
+use crate::commands::Context;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::jobs::is_drained;
+use crate::output::exit_of_campaign;
+use crate::values;
+
+/// Waits for a campaign.
+pub(super) fn wait(args: &JobWaitArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let most = parsed("max-time", &args.max_time, values::retry_for)?;
+    let (mut named, begun) = (Named::find(&args.campaign, context)?, Instant::now());
+    loop {
+        let LookedAt { campaign, left, is_over } = look(&mut named)?;
+        let is_late = most.is_some_and(|most| begun.elapsed() >= most);
+        if is_over || is_late {
+            telling.left(&campaign, &left);
+            telling.exits(if is_over { exit_of_campaign(&campaign, &left) } else { Exit::Temporary });
+            return Ok(());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Tells what is left again and again.
+pub(super) fn watch(args: &JobWatchArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let form = "a time from 1s to 1d, as 5s or 10m";
+    let bounds = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    let every = parsed("every", &args.every, |text| values::time_between(text, bounds, form))?.unwrap_or(WATCH_EVERY);
+    let mut named = Named::find(&args.campaign, context)?;
+    loop {
+        let LookedAt { campaign, left, is_over } = look(&mut named)?;
+        telling.left(&campaign, &left);
+        telling.flush();
+        if is_over {
+            telling.exits(exit_of_campaign(&campaign, &left));
+            return Ok(());
+        }
+        if telling.is_deaf() {
+            return Ok(());
+        }
+        thread::sleep(every);
+    }
+}
+
+/// A look at a campaign.
+struct LookedAt {
+    campaign: Campaign,
+    left: Left,
+    /// Whether nothing more comes without a user.
+    is_over: bool,
+}
+
+/// Looks at a campaign. One that is done or cancelled is over, and one of which nothing can be
+/// moved before a user plans it, releases it, or opens a link.
+fn look(named: &mut Named) -> Result<LookedAt, Error> {
+    let (campaign, left) = named.figures()?;
+    let id = named.id;
+    let is_drained = named.transact(|rows| {
+        let links: Vec<_> = rows.links()?.into_iter().map(|link| link.id).collect();
+        is_drained(rows, Some(id), &links)
+    })?;
+    // Behind its last shard, the leader's next turn says that it is done.
+    let is_over = match campaign.state {
+        CampaignState::Done | CampaignState::Cancelled => true,
+        CampaignState::Running => is_drained && left.left.files > 0,
+        CampaignState::Planning | CampaignState::Held => is_drained,
+    };
+    Ok(LookedAt { campaign, left, is_over })
+}
+
+/// A campaign that is waited for is looked at so often.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The time between two tellings of `watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(5);

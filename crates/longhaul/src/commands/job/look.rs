@@ -1,0 +1,84 @@
+//! `job ls`, `show`, `left`, `report`: what campaigns there are, what is left of them, what failed.
+//!
+//! In: a queue. Out: lines and events. Changes nothing in the queue.
+
+use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
+
+use super::{JobOutput, Named, figures, queue_failed, queue_file, told};
+use crate::cli::job::{JobCampaignArgs, JobQueueArgs};
+use crate::commands::Context;
+use crate::error::Error;
+use crate::exit::Exit;
+
+/// Lists the campaigns.
+pub(super) fn list(args: &JobQueueArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let mut store = queue_file(&args.queue, context)?.open()?;
+    let ids = store.transact(|rows| rows.campaign_ids()).map_err(queue_failed)?;
+    let all = ids.into_iter().map(|id| figures(&mut store, id)).collect::<Result<Vec<_>, _>>()?;
+    let all: Vec<_> = all.iter().map(|(campaign, left)| told(campaign, left)).collect();
+    telling.campaigns(&all);
+    Ok(())
+}
+
+/// Tells all that a campaign says, what is left of it, and what holds it.
+pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let mut named = Named::find(args, context)?;
+    let (campaign, left) = named.figures()?;
+    telling.campaign(&told(&campaign, &left));
+    telling.left(&campaign, &left);
+    let mut after = ShardId(0);
+    while let Some(shards) = page(&mut named, ShardKind::Held, &mut after)? {
+        shards.iter().for_each(|shard| telling.held(shard));
+    }
+    Ok(())
+}
+
+/// Tells what is left.
+pub(super) fn tell_left(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let (campaign, left) = Named::find(args, context)?.figures()?;
+    telling.left(&campaign, &left);
+    Ok(())
+}
+
+/// Lists the files that failed.
+pub(super) fn report(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let mut named = Named::find(args, context)?;
+    for kind in ShardKind::ALL {
+        let mut after = ShardId(0);
+        while let Some(shards) = page(&mut named, kind, &mut after)? {
+            for shard in shards {
+                let faults: Vec<FailedFile> = named.transact(|rows| rows.faults_of(shard.id))?;
+                faults.iter().for_each(|fault| telling.fault(fault));
+                if telling.is_deaf() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    let (_, left) = named.figures()?;
+    if left.failed.files + left.cancelled.files + left.left.files > 0 {
+        telling.exits(Exit::Partial);
+    }
+    Ok(())
+}
+
+/// The next shards of a kind. `None` behind the last.
+fn page(named: &mut Named, kind: ShardKind, after: &mut ShardId) -> Result<Option<Vec<Shard>>, Error> {
+    let (id, from) = (named.id, *after);
+    let shards = named.transact(|rows| shards_of(rows, id, kind, from))?;
+    let Some(last) = shards.last() else { return Ok(None) };
+    *after = last.id;
+    Ok(Some(shards))
+}
+
+fn shards_of(
+    rows: &mut dyn Rows,
+    campaign: CampaignId,
+    kind: ShardKind,
+    after: ShardId,
+) -> Result<Vec<Shard>, JobsError> {
+    rows.shards(campaign, kind, after, SHARDS_AT_A_TIME)
+}
+
+/// Shards that are read at a time.
+const SHARDS_AT_A_TIME: usize = 1000;

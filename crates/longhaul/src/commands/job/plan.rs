@@ -1,0 +1,214 @@
+//! `job plan`: lists a campaign's files as sealed manifests and cuts them into shards; with
+//! `--shards` it writes lists instead, with no queue.
+//!
+//! In: a campaign, or a directory. Out: manifests, and shards in the queue; or lists of names. A
+//! source that was listed by an earlier run is not listed again. Moves nothing.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
+use longhaul_engine::{Reach, Remote, Stop};
+use longhaul_jobs::{CampaignState, JobsError};
+use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
+
+use super::add::parsed;
+use super::{JobOutput, campaign, queue_failed, queue_file};
+use crate::cli::job::JobPlanArgs;
+use crate::commands::manifest::{self, local, remote};
+use crate::commands::{Context, block_on};
+use crate::error::{Error, Flaw, LocationFlaw};
+use crate::exit::Exit;
+use crate::jobs::parts::write_parts;
+use crate::jobs::plan::plan_shards;
+use crate::jobs::spec::beneath;
+use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, Shelf, fault_of_manifest};
+use crate::keys;
+use crate::location::Location;
+use crate::output::{ManifestTelling, Talker};
+use crate::settings::{self, Layers, Talk};
+use crate::signals::{self, Asking, Hangup};
+
+/// Plans a campaign, or writes lists.
+pub(super) fn plan(
+    args: &JobPlanArgs,
+    layers: &Layers,
+    talk: Talk,
+    context: Context,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
+    let mut lister = Lister::new(args, layers, talk, context)?;
+    match (&args.shards, &args.out) {
+        (Some(_), Some(out)) => write_lists(args, Path::new(out), &mut lister, telling),
+        _ => plan_campaign(args, context, &mut lister, telling),
+    }
+}
+
+fn plan_campaign(
+    args: &JobPlanArgs,
+    context: Context,
+    lister: &mut Lister,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
+    if !args.filters.rules.is_empty() {
+        let why = "the filters of a campaign are given when it is added";
+        return Err(Error::Combination { why, hint: "leave --include and --exclude out, or add another campaign" });
+    }
+    let file = queue_file(&args.queue.queue, context)?;
+    let mut store = file.open()?;
+    let name = args.what.to_string_lossy();
+    let campaign = campaign(&mut store, &name)?;
+    if campaign.state != CampaignState::Planning {
+        let (campaign, state) = (campaign.id, campaign.state.name());
+        return Err(queue_failed(JobsError::WrongState { campaign, state }));
+    }
+    let (spec, shelf) = (CampaignSpec::decode(&campaign.spec)?, file.shelf());
+    let mut manifests = Vec::new();
+    for (number, source) in spec.sources.iter().enumerate() {
+        let out = shelf.manifest(campaign.key, number);
+        manifests.push(lister.sealed(source, &spec.settings.filter, &out, &shelf)?);
+    }
+    let omitted = manifests.iter().map(|sealed| sealed.head().omitted).fold(0, u64::saturating_add);
+    let planned = plan_shards(&mut store, &campaign, &spec, &manifests)?;
+    telling.planned(&campaign.name, planned.shards, planned.total, omitted);
+    Ok(())
+}
+
+/// Lists a directory, and writes the names as so many lists.
+fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mut JobOutput) -> Result<(), Error> {
+    let count = parsed("shards", &args.shards, |text| {
+        let number = text.parse().ok().filter(|number| *number <= LISTS).and_then(NonZero::new);
+        number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: LISTS })
+    })?;
+    let top = match Location::parse(&args.what)? {
+        Location::Local(path) => CampaignPlace::Here(path.path),
+        Location::Daemon(daemon) => match daemon.path {
+            Some(path) => CampaignPlace::Daemon { host: daemon.host, port: daemon.port, path },
+            None => return Err(Error::Location { location: name_of(&args.what), flaw: LocationFlaw::NoRoot }),
+        },
+        Location::Ssh(_) => {
+            let why = "files of a host that ssh leads to are listed there";
+            return Err(Error::Combination { why, hint: "run this command at that host" });
+        }
+    };
+    refuse_used(out)?;
+    let source = CampaignSource { top, only: None, onto: RelPath::root() };
+    let shelf = Shelf::at(out.to_owned());
+    let filter = manifest::filter(&args.filters.rules)?;
+    let sealed = lister.sealed(&source, &filter, &out.join("manifest"), &shelf)?;
+    for list in write_parts(&sealed, out, count.unwrap_or(NonZero::<u32>::MIN))? {
+        telling.part(&list.path, list.total);
+    }
+    if sealed.head().omitted > 0 {
+        telling.exits(Exit::Partial);
+    }
+    Ok(())
+}
+
+/// Refuses a directory with anything in it: lists of another source, or of a run that was killed,
+/// must not be taken for these.
+#[allow(clippy::disallowed_methods, reason = "the user names the directory")]
+fn refuse_used(out: &Path) -> Result<(), Error> {
+    match std::fs::read_dir(out).map(|mut names| names.next()) {
+        Ok(Some(_)) => {
+            let message = format_args!("the directory '{}' is not empty", out.display());
+            let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
+            Err(fault.hint_in_words("remove it, or name another one with --out").into())
+        }
+        Ok(None) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::file("read", out)(error)),
+    }
+}
+
+fn name_of(text: &OsString) -> String {
+    longhaul_core::Escaped(text.as_encoded_bytes()).to_string()
+}
+
+/// Lists sources, here and at daemons, until a signal stops it.
+struct Lister<'a> {
+    args: &'a JobPlanArgs,
+    layers: &'a Layers<'a>,
+    talk: Talk,
+    context: Context<'a>,
+    asking: Asking,
+    stopped: Arc<OnceLock<FaultCode>>,
+    stop: Stop,
+}
+
+impl<'a> Lister<'a> {
+    fn new(
+        args: &'a JobPlanArgs,
+        layers: &'a Layers<'a>,
+        talk: Talk,
+        context: Context<'a>,
+    ) -> Result<Lister<'a>, Error> {
+        let (asking, stopped, (trigger, stop)) = (Asking::default(), Arc::new(OnceLock::new()), Stop::new());
+        let on_signal = Arc::clone(&stopped);
+        signals::watch(asking.clone(), Hangup::Stops, move |code| {
+            on_signal.set(code).unwrap_or_default();
+            trigger.stop(code);
+        })
+        .map_err(Error::file("watch the signals of", "this process"))?;
+        Ok(Lister { args, layers, talk, context, asking, stopped, stop })
+    }
+
+    /// The manifest of a source in `out`: the one that stands there, or a new one.
+    fn sealed(&mut self, source: &CampaignSource, filter: &Filter, out: &Path, shelf: &Shelf) -> Result<Sealed, Error> {
+        if let Ok(sealed) = Sealed::open(out) {
+            return Ok(sealed);
+        }
+        shelf.make_room(out)?;
+        // Its events are those of a scan, and its end is told by this command.
+        let mut telling = ManifestTelling::new(BufWriter::new(io::stdout()), self.talk);
+        let sealed = match (&source.top, &source.only) {
+            (CampaignPlace::Here(top), Some(name)) => one_file(top, name, out),
+            (CampaignPlace::Here(top), None) => {
+                let asked = Make { filter: filter.clone(), ..Make::new(top, out) };
+                local::scan(&asked, Arc::clone(&self.stopped), telling).1
+            }
+            (CampaignPlace::Daemon { host, port, path }, _) => {
+                let remote = self.remote(host, *port)?;
+                let gathered = remote::gather((&remote, path.clone()), filter.clone(), out, &self.stop, &mut telling);
+                block_on(gathered)?
+            }
+        };
+        Ok(sealed?)
+    }
+
+    fn remote(&self, host: &str, port: u16) -> Result<Remote, Error> {
+        let keys = settings::keys(&self.args.keys, self.layers)?;
+        let talker = Talker::new(self.talk);
+        let credentials = keys::credentials(&keys, &self.context.places(), talker, &self.asking)?;
+        Ok(credentials.at(Reach::Address { host: host.to_owned(), port }))
+    }
+}
+
+/// The manifest of one file of this host.
+#[allow(clippy::disallowed_methods, reason = "only its length and its time are looked at, as a scan does")]
+fn one_file(top: &Path, name: &RelPath, out: &Path) -> Result<Sealed, Fault> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+    let path: PathBuf = beneath(top, name);
+    let failed = |error: io::Error| Fault::from(Error::file("examine", &path)(error));
+    let found = std::fs::symlink_metadata(&path).map_err(failed)?;
+    let kind = if found.is_symlink() {
+        ItemKind::Link { target: std::fs::read_link(&path).map_err(failed)?.as_os_str().as_bytes().to_vec() }
+    } else {
+        ItemKind::File { bytes: Some(found.len()) }
+    };
+    let mtime = Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default());
+    let item = Item { path: name.clone(), kind, mtime: Some(mtime), sums: Sums::default() };
+    let sealed = || -> Result<Sealed, ManifestError> {
+        let mut draft = Draft::begin(out)?;
+        draft.add(&item)?;
+        draft.seal(Lists::ALL, 0)
+    };
+    sealed().map_err(|error| fault_of_manifest(&error))
+}
+
+/// The most lists that can be asked for.
+const LISTS: u32 = 100_000;

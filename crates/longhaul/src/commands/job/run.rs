@@ -1,0 +1,173 @@
+//! `job run`: the mover as a command.
+//!
+//! In: arguments. Out: shards that were moved, told as they begin and end, and the exit. The first
+//! signal hands shards back in order.
+
+use std::io::{BufWriter, Stdout};
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_core::{Fault, FaultCode};
+use longhaul_engine::Credentials;
+use longhaul_jobs::queue::Granted;
+use longhaul_jobs::{CampaignId, CampaignState, Store};
+use longhaul_jobs_sqlite::SqliteStore;
+use tokio::sync::watch;
+
+use super::add::parsed;
+use super::{JobOutput, campaign, figures, queue_failed, queue_file};
+use crate::cli::job::JobRunArgs;
+use crate::commands::{Context, block_on};
+use crate::error::{Error, Flaw};
+use crate::exit::Exit;
+use crate::jobs::{CampaignSpec, Mover, MoverEnd, MoverObserver, MoverOrders, QueueFile, ShardEnd, SharedQueue};
+use crate::keys;
+use crate::output::{JobTelling, Talker, exit_of_campaign};
+use crate::settings::{self, Layers, Talk};
+use crate::signals::{self, Asking, Hangup};
+use crate::values;
+
+/// Runs the mover.
+pub(super) fn run(
+    args: &JobRunArgs,
+    layers: &Layers,
+    talk: Talk,
+    context: Context,
+    telling: JobOutput,
+) -> Result<Exit, Error> {
+    let mut orders = orders(args)?;
+    let file = queue_file(&args.queue.queue, context)?;
+    let mut store = file.open()?;
+    orders.campaign =
+        args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
+    let watched = unfinished(&mut store, orders.campaign)?;
+    let asking = Asking::default();
+    let credentials = credentials(args, layers, (talk, &asking), context, (&mut store, &watched))?;
+    let (stop, halt) = watch::channel(None);
+    signals::watch(asking.clone(), Hangup::Stops, move |code| {
+        stop.send_replace(Some(code));
+    })
+    .map_err(Error::file("watch the signals of", "this process"))?;
+    let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
+    let drains = orders.until == MoverEnd::Drained;
+    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), credentials, orders, told.clone())?;
+    let ended = block_on(mover.run(halt))?;
+    asking.end();
+    let mut telling = told.take(talk);
+    match ended {
+        Err(fault) => telling.failed(&fault),
+        Ok(Some(FaultCode::TimedOut)) => {
+            let exit = exit_of_all(&file, &watched)?;
+            telling.exits(if exit.1 { exit.0 } else { Exit::Temporary });
+        }
+        Ok(Some(code)) => telling.exits(code.into()),
+        Ok(None) if drains => telling.exits(exit_of_all(&file, &watched)?.0),
+        Ok(None) => {}
+    }
+    Ok(telling.end())
+}
+
+fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
+    let movers = parsed("movers", &args.movers, |text| {
+        let number = text.parse().ok().filter(|number| *number <= MOVERS_OF_RUN).and_then(NonZero::new);
+        number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: MOVERS_OF_RUN })
+    })?;
+    Ok(MoverOrders {
+        campaign: None,
+        until: if args.drain { MoverEnd::Drained } else { MoverEnd::Never },
+        time_max: parsed("max-time", &args.max_time, values::retry_for)?,
+        movers: movers.unwrap_or(NonZero::<u32>::MIN),
+        memory: parsed("memory", &args.memory, values::size)?,
+    })
+}
+
+/// The campaigns that are not over: those whose end the exit tells of.
+fn unfinished(store: &mut SqliteStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
+    let all = store.transact(|rows| {
+        let ids = match only {
+            Some(only) => vec![only],
+            None => rows.campaign_ids()?,
+        };
+        let read = |id| match rows.campaign(id) {
+            // A row that makes no sense stops no other.
+            Err(error) if error.is_of_rows() => Ok(None),
+            other => other,
+        };
+        ids.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+    });
+    let all = all.map_err(queue_failed)?.into_iter().flatten();
+    let counts = |state| only.is_some() || state == CampaignState::Running;
+    Ok(all.filter(|campaign| counts(campaign.state)).map(|campaign| campaign.id).collect())
+}
+
+/// The key of this side, if any transfer needs one: a mover that waits for more needs it too.
+fn credentials(
+    args: &JobRunArgs,
+    layers: &Layers,
+    (talk, asking): (Talk, &Asking),
+    context: Context,
+    (store, watched): (&mut SqliteStore, &[CampaignId]),
+) -> Result<Option<Credentials>, Error> {
+    let mut needs = !args.drain;
+    for id in watched {
+        let (campaign, _) = figures(store, *id)?;
+        // A spec that cannot be read holds its shards, and no others.
+        needs |= CampaignSpec::decode(&campaign.spec).is_ok_and(|spec| spec.needs_key());
+    }
+    if !needs {
+        return Ok(None);
+    }
+    let keys = settings::keys(&args.keys, layers)?;
+    keys::credentials(&keys, &context.places(), Talker::new(talk), asking).map(Some)
+}
+
+/// The exit of these campaigns together, and whether they are all over.
+fn exit_of_all(file: &QueueFile, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
+    let (mut store, mut exit, mut all_over) = (file.open()?, Exit::Complete, true);
+    for id in watched {
+        let (campaign, left) = figures(&mut store, *id)?;
+        all_over &= matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
+        if exit == Exit::Complete {
+            exit = exit_of_campaign(&campaign, &left);
+        }
+    }
+    Ok((exit, all_over))
+}
+
+/// Tells what the mover does.
+struct MoverTold(Mutex<Option<JobOutput>>);
+
+impl MoverTold {
+    fn telling(&self) -> MutexGuard<'_, Option<JobOutput>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The telling, for the end. Whoever tells after that is not heard.
+    fn take(&self, talk: Talk) -> JobTelling<BufWriter<Stdout>> {
+        self.telling().take().unwrap_or_else(|| JobTelling::new(BufWriter::new(std::io::stdout()), talk))
+    }
+}
+
+impl MoverObserver for MoverTold {
+    fn shard_begins(&self, granted: &Granted) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.shard(&granted.campaign.name, &granted.shard, None);
+        }
+    }
+
+    fn shard_ends(&self, granted: &Granted, end: &ShardEnd) {
+        if let Some(telling) = &mut *self.telling() {
+            let end = Some((end.state, end.files_failed, end.bytes_moved));
+            telling.shard(&granted.campaign.name, &granted.shard, end);
+        }
+    }
+
+    fn trouble(&self, fault: &Fault) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.trouble(fault);
+        }
+    }
+}
+
+/// Shards that one process may move at a time.
+const MOVERS_OF_RUN: u32 = 64;

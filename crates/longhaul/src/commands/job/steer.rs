@@ -1,0 +1,75 @@
+//! `job hold`, `release`, `cancel`, `retry`: what users decide about a campaign.
+//!
+//! In: a queue and a campaign. Out: rows, by the rules. Movers hear of it with their next beat.
+
+use longhaul_jobs::queue::{Selection, cancel, hold, release, retry, set_link_state};
+use longhaul_jobs::{CampaignId, JobsError, LinkState, Rows, ShardId, codes};
+
+use super::add::parsed;
+use super::{JobOutput, Named, told};
+use crate::cli::job::{JobCampaignArgs, JobRetryArgs};
+use crate::commands::Context;
+use crate::error::{Error, Flaw};
+
+/// A decision about a campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing of it begins.
+    Hold,
+    /// It goes on.
+    Release,
+    /// It ends for good.
+    Cancel,
+}
+
+/// Carries a decision out.
+pub(super) fn steer(
+    args: &JobCampaignArgs,
+    step: Step,
+    context: Context,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
+    let mut named = Named::find(args, context)?;
+    let id = named.id;
+    named.transact(|rows| match step {
+        Step::Hold => hold(rows, id),
+        Step::Release => {
+            release(rows, id)?;
+            open_links(rows, id)
+        }
+        Step::Cancel => cancel(rows, id),
+    })?;
+    let (campaign, left) = named.figures()?;
+    telling.campaigns(&[told(&campaign, &left)]);
+    Ok(())
+}
+
+/// Opens the links of a campaign that closed themselves, so that whoever has mended the reason
+/// needs one command.
+fn open_links(rows: &mut dyn Rows, campaign: CampaignId) -> Result<(), JobsError> {
+    for sum in rows.shard_sums(campaign)? {
+        let state = rows.link(sum.link)?.map(|link| link.state);
+        if !sum.kind.is_settled() && matches!(state, Some(LinkState::Closed(Some(_)))) {
+            set_link_state(rows, sum.link, LinkState::Open)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has files tried again.
+pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
+    let code = args.code.as_ref().map(Into::into);
+    let code = parsed("code", &code, |text| {
+        let form = "the name of a fault, as not-found or changed";
+        codes::code_of_name(text).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
+    })?;
+    let selection = code.map_or(Selection::All, Selection::Code);
+    let mut named = Named::find(&args.campaign, context)?;
+    let (id, mut files, mut after) = (named.id, 0, Some(ShardId(0)));
+    while let Some(from) = after {
+        let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
+        (files, after) = (files + more, next);
+    }
+    telling.retried(files);
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The mover: claims shards, moves each by one transfer of the engine, and settles them.
+//!
+//! `session` moves one shard, `lease` keeps its claim meanwhile, `tally` counts its files as the
+//! engine tells of them, `source` looks whether sources are still what the manifest says. In: a
+//! queue, manifests, and orders how long to go on. Out: reports to the queue, and events to a
+//! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
+//! know the command line.
+
+mod lease;
+mod session;
+mod source;
+mod tally;
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
+use longhaul_engine::Credentials;
+use longhaul_jobs::queue::{Ask, Granted, claim, lead, resign, schedule};
+use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::faults::fault_of_jobs;
+use super::queue::{SharedQueue, is_drained};
+use super::shelf::Shelf;
+use super::spec::HERE;
+
+/// The orders of a mover.
+#[derive(Clone, Debug)]
+pub struct MoverOrders {
+    /// Only the links of this campaign are served. `None`: all.
+    pub campaign: Option<CampaignId>,
+    /// When it ends by itself.
+    pub until: MoverEnd,
+    /// The time for which it begins shards; those that run then are handed back. `None`: any.
+    pub time_max: Option<Duration>,
+    /// Shards that it moves at a time.
+    pub movers: NonZero<u32>,
+    /// Buffers of each transfer. `None`: as the campaign says.
+    pub memory: Option<ByteCount>,
+}
+
+/// When a mover ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoverEnd {
+    /// It does not: it waits for more.
+    Never,
+    /// Once nothing is left that could be moved without a user.
+    Drained,
+}
+
+/// Hears what a mover does. It must return quickly.
+pub trait MoverObserver: Send + Sync {
+    /// A shard was claimed.
+    fn shard_begins(&self, granted: &Granted);
+    /// A shard was settled or handed back.
+    fn shard_ends(&self, granted: &Granted, end: &ShardEnd);
+    /// Something failed that concerns no single file.
+    fn trouble(&self, fault: &Fault);
+}
+
+/// How a mover ended with a shard.
+#[derive(Clone, Debug)]
+pub struct ShardEnd {
+    /// The state that it has now. `None`: another mover has it.
+    pub state: Option<ShardState>,
+    /// Files that failed in this claim.
+    pub files_failed: u64,
+    /// Bytes that became durable in this claim.
+    pub bytes_moved: u64,
+}
+
+/// A mover.
+pub struct Mover {
+    queue: SharedQueue,
+    shelf: Shelf,
+    credentials: Option<Credentials>,
+    orders: MoverOrders,
+    observer: Arc<dyn MoverObserver>,
+    id: MoverId,
+    /// Wakes whoever waits for a shard, as one was settled.
+    settled: Notify,
+}
+
+/// The reason why a mover stops. `None`: none yet.
+pub type Halt = watch::Receiver<Option<FaultCode>>;
+
+impl Mover {
+    /// A mover of a queue whose manifests lie on a shelf.
+    ///
+    /// # Errors
+    /// The fault of a system without random numbers.
+    pub fn new(
+        (queue, shelf): (SharedQueue, Shelf),
+        credentials: Option<Credentials>,
+        orders: MoverOrders,
+        observer: Arc<dyn MoverObserver>,
+    ) -> Result<Mover, Fault> {
+        let id = MoverId(random()?);
+        Ok(Mover { queue, shelf, credentials, orders, observer, id, settled: Notify::new() })
+    }
+
+    /// Moves shards until its orders or `halt` end it. Gives the code of what halted it, if it was
+    /// not its orders; shards that it held then are handed back.
+    ///
+    /// # Errors
+    /// The fault of a queue that does not answer.
+    pub async fn run(self, halt: Halt) -> Result<Option<FaultCode>, Fault> {
+        let (movers, time_max) = (self.orders.movers.get(), self.orders.time_max);
+        let mover = Arc::new(self);
+        let (stopper, stopping) = watch::channel(None);
+        let mut working = JoinSet::new();
+        for _ in 0..movers {
+            working.spawn(Arc::clone(&mover).work(stopping.clone()));
+        }
+        let deadline = time_max.map(|time| tokio::time::Instant::now() + time);
+        let (mut halt, mut ended) = (halt, Ok(None));
+        loop {
+            tokio::select! {
+                code = halted(&mut halt), if stopper.borrow().is_none() => {
+                    stopper.send_replace(Some(code));
+                    ended = ended.map(|_| Some(code));
+                }
+                () = until(deadline), if stopper.borrow().is_none() => {
+                    stopper.send_replace(Some(FaultCode::TimedOut));
+                    ended = ended.map(|_| Some(FaultCode::TimedOut));
+                }
+                () = tokio::time::sleep(SCHEDULE_EVERY) => mover.schedule().await,
+                done = working.join_next() => match done {
+                    None => break,
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(fault))) => {
+                        stopper.send_replace(Some(FaultCode::Terminated));
+                        ended = Err(fault);
+                    }
+                    Some(Err(error)) => {
+                        stopper.send_replace(Some(FaultCode::Terminated));
+                        ended = Err(Fault::new(FaultCode::Internal, Blame::Bug, error));
+                    }
+                },
+            }
+        }
+        // The campaigns whose last shard was settled are done now, and not at somebody's next turn.
+        mover.schedule().await;
+        let who = mover.id;
+        if let Err(error) = mover.queue.transact(move |rows| resign(rows, who)).await {
+            tracing::debug!(%error, "the next leader waits until this one's lease has passed");
+        }
+        ended
+    }
+
+    /// One of the movers at a time.
+    async fn work(self: Arc<Self>, mut stopping: Halt) -> Result<(), Fault> {
+        let mut failing: Option<Instant> = None;
+        while stopping.borrow().is_none() {
+            let asked = tokio::time::Instant::now();
+            match self.claim().await {
+                Ok(Claimed::Shard(granted)) => {
+                    failing = None;
+                    self.observer.shard_begins(&granted);
+                    let end = session::move_shard(&self, &granted, asked, stopping.clone()).await;
+                    self.observer.shard_ends(&granted, &end);
+                    self.settled.notify_waiters();
+                }
+                Ok(Claimed::Drained) if self.orders.until == MoverEnd::Drained => return Ok(()),
+                Ok(Claimed::Drained | Claimed::Waits) => {
+                    failing = None;
+                    self.pause(CLAIM_EVERY, &mut stopping).await;
+                }
+                Err(error) => {
+                    let fault = fault_of_jobs(&error);
+                    if failing.get_or_insert_with(Instant::now).elapsed() > STORE_PATIENCE {
+                        return Err(fault);
+                    }
+                    self.observer.trouble(&fault);
+                    self.pause(STORE_PAUSE, &mut stopping).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a while, or until something was settled, or until it is to stop.
+    async fn pause(&self, time: Duration, stopping: &mut Halt) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.settled.notified() => {}
+            _ = halted(stopping) => {}
+        }
+    }
+
+    /// Claims a shard. If none is ready, it first schedules, should it lead. One that ends with its
+    /// campaign claims nothing of another one once that is over.
+    async fn claim(&self) -> Result<Claimed, JobsError> {
+        let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
+        let (start, has_key) = (u64::from(claim_id.0[0]), self.credentials.is_some());
+        let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
+        self.queue
+            .transact(move |rows| {
+                let mut links = links_of(rows, campaign, has_key)?;
+                let count = links.len().max(1) as u64;
+                links.rotate_left((start % count) as usize);
+                if ends && is_drained(rows, campaign, &links)? {
+                    return Ok(Claimed::Drained);
+                }
+                let ask = Ask { mover: who, links: &links, id: claim_id };
+                if let Some(granted) = claim(rows, &ask)? {
+                    return Ok(Claimed::Shard(Box::new(granted)));
+                }
+                if let Some(term) = lead(rows, who)? {
+                    schedule(rows, who, term)?;
+                }
+                match claim(rows, &ask)? {
+                    Some(granted) => Ok(Claimed::Shard(Box::new(granted))),
+                    None if is_drained(rows, campaign, &links)? => Ok(Claimed::Drained),
+                    None => Ok(Claimed::Waits),
+                }
+            })
+            .await
+    }
+
+    /// A leader's turn, if it leads. A store that does not answer is told of by those who claim.
+    async fn schedule(&self) {
+        let who = self.id;
+        let turn = self.queue.transact(move |rows| {
+            let Some(term) = lead(rows, who)? else { return Ok(()) };
+            schedule(rows, who, term).map(drop)
+        });
+        if let Err(error) = turn.await {
+            tracing::debug!(%error, "the leader's turn failed");
+        }
+    }
+}
+
+/// The answer to a mover that wants a shard.
+enum Claimed {
+    Shard(Box<Granted>),
+    /// Nothing is ready, and something will be.
+    Waits,
+    /// Nothing is left that could be moved without a user.
+    Drained,
+}
+
+/// The links that a mover serves: those of a campaign, or all. One without a key serves what lies
+/// within this host.
+fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>, has_key: bool) -> Result<Vec<LinkId>, JobsError> {
+    let here: Vec<_> = rows.sites()?.into_iter().filter(|site| site.name == HERE).map(|site| site.id).collect();
+    let is_served = |link: &Link| has_key || here.contains(&link.from) && here.contains(&link.to);
+    let mut links: Vec<LinkId> = rows.links()?.iter().filter(|link| is_served(link)).map(|link| link.id).collect();
+    if let Some(campaign) = campaign {
+        let sums = rows.shard_sums(campaign)?;
+        links.retain(|link| sums.iter().any(|sum| sum.link == *link));
+    }
+    Ok(links)
+}
+
+/// Waits until something halts.
+async fn halted(halt: &mut Halt) -> FaultCode {
+    match halt.wait_for(Option::is_some).await.map(|code| *code) {
+        Ok(Some(code)) => code,
+        _ => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Bytes that nobody can foretell.
+///
+/// # Errors
+/// The fault of a system that has none.
+pub fn random<const N: usize>() -> Result<[u8; N], Fault> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Fault::new(FaultCode::Internal, Blame::Local, format_args!("no random numbers: {error}")))?;
+    Ok(bytes)
+}
+
+fn random_id<const N: usize>() -> Result<[u8; N], JobsError> {
+    random().map_err(JobsError::store)
+}
+
+/// A leader's turn comes so often.
+const SCHEDULE_EVERY: Duration = Duration::from_secs(2);
+/// A mover without a shard asks again so often.
+const CLAIM_EVERY: Duration = Duration::from_secs(1);
+/// The pause behind a failure of the store, and the time after which a mover gives up on it.
+const STORE_PAUSE: Duration = Duration::from_secs(5);
+const STORE_PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,324 @@
+//! One shard in one claim: its list, its transfers, its report.
+//!
+//! In: a shard that was granted. Out: a report to the queue. Files are those of the sealed
+//! manifest, never of another scan. If the mover's part of the rate changes, the transfer is
+//! stopped in order and goes on with the new rate in the same claim. Must not know which shard is
+//! next.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath};
+use longhaul_engine::{Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger};
+use longhaul_jobs::queue::{Finished, Granted, Outcome, Report, finish};
+use longhaul_jobs::{AlikeWatch, Amount, JobsError, Rows, Segment};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
+use super::source::{Look, differing};
+use super::tally::Tally;
+use super::{Halt, Mover, ShardEnd, halted, random};
+use crate::jobs::faults::fault_of_jobs;
+use crate::jobs::spec::CampaignSpec;
+
+/// A shard with everything that its transfers need.
+struct Work {
+    job: Job,
+    settings: Settings,
+    tally: Arc<Tally>,
+}
+
+/// Moves a shard as far as it goes, and reports it. Its claim, which was `asked` for at a time, is
+/// kept by heartbeats all the while.
+pub(super) async fn move_shard(mover: &Mover, granted: &Granted, asked: Instant, stopping: Halt) -> ShardEnd {
+    let tally = OnceLock::new();
+    let (news, heard) = watch::channel(LeaseNews { rate: granted.rate, stop: None });
+    let keeper = LeaseKeeper { mover, granted, asked, tally: &tally, news };
+    tokio::select! {
+        end = move_leased(mover, granted, &tally, Orders { heard, stopping }) => end,
+        never = keeper.keep() => match never {},
+    }
+}
+
+async fn move_leased(mover: &Mover, granted: &Granted, tally: &OnceLock<Arc<Tally>>, orders: Orders) -> ShardEnd {
+    let outcome = match prepare(mover, granted).await {
+        Err(fault) => {
+            mover.observer.trouble(&fault);
+            Some((None, Outcome::Broken { code: fault.code, welcome: false }))
+        }
+        Ok(work) => {
+            tally.get_or_init(|| work.tally.clone());
+            let outcome = transfers(mover, &work, orders).await;
+            outcome.map(|outcome| (Some(work.tally), outcome))
+        }
+    };
+    let Some((tally, outcome)) = outcome else {
+        return ShardEnd { state: None, files_failed: 0, bytes_moved: 0 };
+    };
+    let figures = tally.map(|tally| tally.figures());
+    let files_failed = if let Outcome::Through(faults) = &outcome { faults.len() as u64 } else { 0 };
+    let report = Report {
+        shard: granted.shard.id,
+        claim: granted.shard.claim,
+        done: figures.map(|figures| figures.done).unwrap_or_default(),
+        moved: figures.map_or(0, |figures| figures.moved),
+        outcome,
+        chance: random().map_or(0, u64::from_ne_bytes),
+    };
+    let bytes_moved = report.moved;
+    let state = match settle(mover, report).await {
+        Ok(Finished::Recorded(state)) => Some(state),
+        Ok(Finished::Gone) => None,
+        Err(error) => {
+            mover.observer.trouble(&fault_of_jobs(&error));
+            None
+        }
+    };
+    ShardEnd { state, files_failed, bytes_moved }
+}
+
+/// Reports. A report that the rules refuse is a mistake of this program, and holds the shard; a
+/// store that fails is tried again some times, and after that the lease lapses.
+async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError> {
+    for pause in REPORT_PAUSES {
+        let asked = report.clone();
+        match mover.queue.transact(move |rows| finish(rows, &asked)).await {
+            Err(JobsError::Store { .. }) => tokio::time::sleep(pause).await,
+            Err(error @ (JobsError::Miscounted { .. } | JobsError::NamedTwice(_))) => {
+                mover.observer.trouble(&fault_of_jobs(&error));
+                report.outcome = Outcome::Broken { code: FaultCode::Internal, welcome: true };
+                report.done = Amount::default();
+            }
+            other => return other,
+        }
+    }
+    mover.queue.transact(move |rows| finish(rows, &report)).await
+}
+
+/// Reads what the shard is, and leaves out files whose source is another one by now.
+async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Fault> {
+    let spec = CampaignSpec::decode(&granted.campaign.spec)?;
+    let (shard, key) = (granted.shard.clone(), granted.campaign.key);
+    let segment = mover.queue.transact(move |rows| segment_of(rows, &shard)).await;
+    let segment = segment.map_err(|error| fault_of_jobs(&error))?;
+    let (shelf, part) = (mover.shelf.clone(), granted.shard.part);
+    let listing = blocking(move || shelf.listing(key, &segment, part)).await??;
+    let mut items = listing.items;
+    if !spec.settings.metadata.preserve.links {
+        items.retain(longhaul_manifest::Item::is_file);
+    }
+    let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
+    let job = spec.job(listing.source).ok_or_else(missing)?;
+    let given_up: Vec<_> = granted.given_up.iter().map(|fault| fault.path.clone()).collect();
+    let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
+    let mut settings = Settings { filter: Filter::default(), ..spec.settings };
+    settings.memory = mover.orders.memory.unwrap_or(settings.memory);
+    Ok(Work { job, settings, tally })
+}
+
+fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
+    let segments = rows.segments(shard.campaign)?;
+    let found = segments.into_iter().find(|segment| segment.number == shard.part.segment);
+    found.ok_or(JobsError::BadRow("a shard is of a segment that is not there"))
+}
+
+/// The orders that reach a shard while it is moved.
+struct Orders {
+    heard: watch::Receiver<LeaseNews>,
+    stopping: Halt,
+}
+
+impl Orders {
+    fn news(&mut self) -> LeaseNews {
+        *self.heard.borrow_and_update()
+    }
+
+    /// The order to stop, of the lease or of the mover.
+    fn stop(&mut self) -> Option<LeaseStop> {
+        let halts = self.stopping.borrow().is_some();
+        self.news().stop.or(halts.then_some(LeaseStop::HandBack))
+    }
+
+    /// Waits until a transfer with this rate is to stop.
+    async fn wait(&mut self, rate: Option<u64>) {
+        while self.stop().is_none() && !is_another(rate, self.news().rate) {
+            tokio::select! {
+                changed = self.heard.changed() => if changed.is_err() { std::future::pending().await },
+                _ = halted(&mut self.stopping) => {}
+            }
+        }
+    }
+}
+
+/// Runs transfers until the shard is through or its claim is to end. `None`: it is another mover's.
+async fn transfers(mover: &Mover, work: &Work, mut orders: Orders) -> Option<Outcome> {
+    loop {
+        mark_changed(work, source_top(&work.job)).await;
+        let open: Vec<RelPath> = work.tally.open().into_iter().map(|(path, _)| path).collect();
+        if open.is_empty() || work.tally.figures().hold.is_some() {
+            return Some(conclude(work, None).await);
+        }
+        match orders.stop() {
+            Some(LeaseStop::Gone) => return None,
+            Some(LeaseStop::HandBack) => return Some(Outcome::HandedBack),
+            None => {}
+        }
+        let rate = orders.news().rate;
+        let (trigger, mut running) = begin(mover, work, &open, rate);
+        let (report, was_stopped) = tokio::select! {
+            report = &mut running => (report, false),
+            () = orders.wait(rate) => {
+                trigger.stop(FaultCode::Terminated);
+                (running.await, true)
+            }
+        };
+        let fault = match report {
+            Ok(report) => report.fault,
+            Err(error) => Some(Fault::new(FaultCode::Internal, Blame::Bug, error)),
+        };
+        match (orders.stop(), fault) {
+            (Some(LeaseStop::Gone), _) => return None,
+            (_, None) => return Some(conclude(work, None).await),
+            (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
+            // The mover's part of the rate is another one: the transfer goes on with it.
+            (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
+            (None, Some(fault)) => return Some(conclude(work, Some((mover, fault))).await),
+        }
+    }
+}
+
+/// Begins a transfer of the files that are open.
+fn begin(mover: &Mover, work: &Work, open: &[RelPath], rate: Option<u64>) -> (StopTrigger, JoinHandle<EngineReport>) {
+    let files_from = Some(Arc::new(PathList::new(open)));
+    let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
+    let (trigger, stop) = Stop::new();
+    work.tally.begin(trigger.clone());
+    // A claim at the destination goes with the transfer here: the campaign's key, the shard's id
+    // and its claim, which are what a gate keeps.
+    let job = expecting(&work.job, &work.tally);
+    let (credentials, observer) = (mover.credentials.clone(), work.tally.clone());
+    let runtime = tokio::runtime::Handle::current();
+    // On a thread of its own: it must not wait while something here waits for the queue's file.
+    let running = tokio::task::spawn_blocking(move || {
+        runtime.block_on(longhaul_engine::run(job, credentials, settings, observer, stop))
+    });
+    (trigger, running)
+}
+
+/// The outcome of a transfer that ended by itself.
+async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
+    let figures = work.tally.figures();
+    if let Some(hold) = figures.hold {
+        return Outcome::Alike(hold);
+    }
+    if let Some((mover, fault)) = ended {
+        mover.observer.trouble(&fault);
+        // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
+        let code = match fault.code {
+            FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
+            code => code,
+        };
+        return Outcome::Broken { code, welcome: figures.is_welcome };
+    }
+    if let Some(code) = figures.destination_fault {
+        return Outcome::Broken { code, welcome: true };
+    }
+    mark_changed_behind(work).await;
+    for (path, _) in work.tally.open() {
+        let message = format_args!("the source had no '{}' when its shard was moved", path.escaped());
+        work.tally.fail(&path, FaultCode::NotFound, message);
+    }
+    match work.tally.finish() {
+        Some(hold) => Outcome::Alike(hold),
+        None => Outcome::Through(work.tally.faults()),
+    }
+}
+
+/// Marks files as changed that are others than when the campaign was planned: before they are sent,
+/// as far as they lie on this host.
+async fn mark_changed(work: &Work, top: Option<std::path::PathBuf>) {
+    let Some(top) = top else { return };
+    mark(work, Look { top, files: work.tally.open() }).await;
+}
+
+/// The same behind a transfer: a source that was written to between the first look and the
+/// engine's. A source at a daemon needs none: the engine refused what the manifest does not say.
+async fn mark_changed_behind(work: &Work) {
+    let Some(top) = source_top(&work.job) else { return };
+    mark(work, Look { top, files: work.tally.standing() }).await;
+}
+
+/// The job of a shard, whose destination on this host takes only what the manifest says.
+fn expecting(job: &Job, tally: &Tally) -> Job {
+    let mut job = job.clone();
+    if let JobDestination::Local(dest) = &mut job.to {
+        dest.expected = Some(Arc::new(tally.expected()));
+    }
+    job
+}
+
+async fn mark(work: &Work, look: Look) {
+    for (path, words) in blocking(move || differing(&look)).await.unwrap_or_default() {
+        work.tally.fail(&path, FaultCode::Changed, words);
+    }
+}
+
+/// The directory of this host in which the sources lie.
+fn source_top(job: &Job) -> Option<std::path::PathBuf> {
+    match &job.from {
+        JobSource::Local(sources) => sources.first().map(|source| source.path.clone()),
+        _ => None,
+    }
+}
+
+/// Whether a rate is so much another one that a transfer is begun anew for it.
+fn is_another(is: Option<u64>, wanted: Option<u64>) -> bool {
+    match (is, wanted) {
+        (None, None) => false,
+        (Some(is), Some(wanted)) => wanted < is - is / 10 || wanted > is.saturating_add(is / 2),
+        _ => true,
+    }
+}
+
+/// The lower of two rates, and no less than a transfer may be given.
+fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    let least = match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    least.map(|rate| rate.max(RATE_MIN))
+}
+
+/// Runs work that may wait on a thread for it.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))
+}
+
+/// The pauses between reports to a store that fails.
+const REPORT_PAUSES: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_is_begun_anew_for_a_rate_that_is_clearly_another_one() {
+        for (is, wanted, anew) in [
+            (None, None, false),
+            (Some(1000), None, true),
+            (None, Some(1000), true),
+            (Some(1000), Some(900), false),
+            (Some(1000), Some(899), true),
+            (Some(1000), Some(1500), false),
+            (Some(1000), Some(1501), true),
+        ] {
+            assert_eq!(is_another(is, wanted), anew, "{is:?} {wanted:?}");
+        }
+        assert_eq!(lower(Some(1), None), Some(RATE_MIN));
+        assert_eq!(lower(Some(9 * RATE_MIN), Some(3 * RATE_MIN)), Some(3 * RATE_MIN));
+    }
+}

@@ -1,0 +1,124 @@
+//! The manifests of campaigns, and the files of a shard as its manifest lists them.
+//!
+//! In: the directory beside the queue's file, and parts of segments. Out: the directory of each
+//! manifest, and the items of a part. A segment's file is checked against the digest that the queue
+//! keeps before anything in it is believed. Must not know the rules of the queue.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the files are this side's own: no root holds them and no peer names them"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::{Blame, Fault, FaultCode, Hash32};
+use longhaul_jobs::{CampaignKey, Part, Segment};
+use longhaul_manifest::{Item, ItemKind, Sealed, SegmentReader, check_segment};
+
+use super::faults::fault_of_manifest;
+use crate::error::Error;
+
+/// The place of the manifests of a queue's campaigns. Clones know the same segments.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    dir: PathBuf,
+    /// Digests of segments whose files were found to be whole by this process.
+    checked: Arc<Mutex<BTreeSet<Hash32>>>,
+}
+
+/// The files of a shard.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The number of the source in its campaign.
+    pub source: usize,
+    /// The files and links, in the order of the manifest.
+    pub items: Vec<Item>,
+}
+
+impl Shelf {
+    /// The place in a directory.
+    pub fn at(dir: PathBuf) -> Shelf {
+        Shelf { dir, checked: Arc::default() }
+    }
+
+    /// The directory of the manifest of a campaign's source.
+    pub fn manifest(&self, campaign: CampaignKey, source: usize) -> PathBuf {
+        let mut name = String::with_capacity(32);
+        for byte in campaign.0 {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        self.dir.join(name).join(source.to_string())
+    }
+
+    /// Makes the directory above that of a manifest, for this user alone.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be made.
+    pub fn make_room(&self, manifest: &Path) -> Result<(), Error> {
+        let Some(dir) = manifest.parent() else { return Ok(()) };
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Error::file("make", dir))
+    }
+
+    /// The items of a part of a segment. The segments of a campaign are numbered through all of its
+    /// sources.
+    ///
+    /// # Errors
+    /// The fault of a manifest that is not there, is damaged, or is not the one that was planned.
+    pub fn listing(&self, campaign: CampaignKey, segment: &Segment, part: Part) -> Result<Listing, Fault> {
+        let mut before = 0;
+        for source in 0.. {
+            let sealed = Sealed::open(&self.manifest(campaign, source)).map_err(|error| fault_of_manifest(&error))?;
+            let segments = &sealed.head().segments;
+            let found = usize::try_from(segment.number - before).ok().and_then(|at| segments.get(at));
+            let Some(found) = found else {
+                before += segments.len() as u64;
+                continue;
+            };
+            let path = sealed.file(found);
+            if found.digest != segment.digest {
+                return Err(damaged(&path, "it is another segment than the one that was planned"));
+            }
+            let items = self.items(&path, segment, part).map_err(|error| damaged(&path, error))?;
+            return Ok(Listing { source, items });
+        }
+        Err(damaged(&self.dir, "no source has the segment"))
+    }
+
+    fn items(&self, path: &Path, segment: &Segment, part: Part) -> io::Result<Vec<Item>> {
+        let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !checked().contains(&segment.digest) {
+            let digest = check_segment(BufReader::with_capacity(READ_BYTES, File::open(path)?))?;
+            if digest != segment.digest {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its content is not what its digest says"));
+            }
+            checked().insert(segment.digest);
+        }
+        let mut reader = SegmentReader::new(BufReader::with_capacity(READ_BYTES, File::open(path)?))?;
+        let mut items = Vec::new();
+        for at in 0..part.end {
+            let Some(item) = reader.next_item()? else {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has fewer names than the shard"));
+            };
+            if at >= part.first && !matches!(item.kind, ItemKind::Dir) {
+                items.push(item);
+            }
+        }
+        Ok(items)
+    }
+}
+
+fn damaged(path: &Path, why: impl std::fmt::Display) -> Fault {
+    let message = format_args!("the campaign's manifest '{}' cannot be used: {why}", path.display());
+    Fault::new(FaultCode::NotFound, Blame::Local, message)
+        .hint_in_words("bring the directory of manifests beside the queue's file back, and release the campaign")
+}
+
+/// Bytes of a read of a segment's file.
+const READ_BYTES: usize = 256 << 10;

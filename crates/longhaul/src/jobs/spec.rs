@@ -1,0 +1,218 @@
+//! The form in which a campaign keeps its sources, its destination and its settings.
+//!
+//! In: what `job add` was asked for. Out: bytes of a row, read back by every command and mover, and
+//! the transfer of each source. A version that is not known is refused. Must not know the queue.
+
+use std::path::{Path, PathBuf};
+
+use longhaul_core::{Blame, Fault, FaultCode, RelPath};
+use longhaul_engine::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, RemotePath, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::location::host_port;
+
+/// The transfers of a campaign.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CampaignSpec {
+    /// The version of this form.
+    version: u32,
+    /// The sources: all of one site.
+    pub sources: Vec<CampaignSource>,
+    /// The directory that receives them.
+    pub to: CampaignPlace,
+    /// The settings of its transfers.
+    pub settings: Settings,
+    /// The bounds of its shards.
+    pub bounds: ShardBounds,
+}
+
+/// A source of a campaign.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CampaignSource {
+    /// The directory in which its names lie.
+    pub top: CampaignPlace,
+    /// The one name in it that is meant, if the source is a file. `None`: all of it.
+    pub only: Option<RelPath>,
+    /// The path beneath the destination at which its names lie. The root path: the destination.
+    pub onto: RelPath,
+}
+
+/// A directory of this host, or at a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CampaignPlace {
+    /// A directory of this host: an absolute path.
+    Here(PathBuf),
+    /// At a daemon.
+    Daemon {
+        /// Host name or address, without brackets.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// The root, and the path beneath it.
+        path: RemotePath,
+    },
+}
+
+/// The bounds of a campaign's shards. `None`: those of the planner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardBounds {
+    /// Files.
+    pub files: Option<u64>,
+    /// Bytes.
+    pub bytes: Option<u64>,
+}
+
+/// The version of the form that this program writes and reads.
+const SPEC_VERSION: u32 = 1;
+
+impl CampaignSpec {
+    /// The spec of these transfers.
+    pub fn new(
+        sources: Vec<CampaignSource>,
+        to: CampaignPlace,
+        settings: Settings,
+        bounds: ShardBounds,
+    ) -> CampaignSpec {
+        CampaignSpec { version: SPEC_VERSION, sources, to, settings, bounds }
+    }
+
+    /// The bytes of it.
+    ///
+    /// # Errors
+    /// A usage fault if a path of this host is not UTF-8: the names beneath it may be any bytes.
+    pub fn encode(&self) -> Result<Vec<u8>, Fault> {
+        serde_json::to_vec(self).map_err(|error| {
+            let message = format_args!("a campaign cannot keep its sources and its destination: {error}");
+            Fault::new(FaultCode::Usage, Blame::Local, message)
+                .hint_in_words("name a source and a destination in UTF-8; names beneath them may have any bytes")
+        })
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// A usage fault for a version that is not known, and for bytes that no version has.
+    pub fn decode(bytes: &[u8]) -> Result<CampaignSpec, Fault> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let refused = |why: String| {
+            Fault::new(FaultCode::Usage, Blame::Local, format_args!("the campaign's transfers cannot be read: {why}"))
+                .hint_in_words("use the program that added the campaign, or a newer one")
+        };
+        let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))?;
+        if version != SPEC_VERSION {
+            return Err(refused(format!("they have version {version}, and this program knows {SPEC_VERSION}")));
+        }
+        serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))
+    }
+
+    /// The transfer of a source. `None` if there is no such source, or if its place would be longer
+    /// than a path may be.
+    pub fn job(&self, source: usize) -> Option<Job> {
+        let source = self.sources.get(source)?;
+        let from = match &source.top {
+            CampaignPlace::Here(path) => JobSource::Local(vec![LocalSource::contents(path)]),
+            CampaignPlace::Daemon { host, port, path } => {
+                JobSource::Remote(reach(host, *port), vec![RemotePath { slash: true, ..path.clone() }])
+            }
+        };
+        let to = match &self.to {
+            CampaignPlace::Here(path) => JobDestination::Local(LocalDest::directory(beneath(path, &source.onto))),
+            CampaignPlace::Daemon { host, port, path } => {
+                let at = path.path.concat(&source.onto).ok()?;
+                let path = RemotePath { root: path.root.clone(), path: at, slash: true };
+                JobDestination::Remote(reach(host, *port), path)
+            }
+        };
+        Some(Job { from, to })
+    }
+
+    /// Whether any of its transfers goes to or from a daemon.
+    pub fn needs_key(&self) -> bool {
+        let places = self.sources.iter().map(|source| &source.top).chain([&self.to]);
+        places.into_iter().any(|place| matches!(place, CampaignPlace::Daemon { .. }))
+    }
+
+    /// The site that is read from, by its name.
+    pub fn site_from(&self) -> String {
+        self.sources.first().map_or_else(|| HERE.to_owned(), |source| source.top.site())
+    }
+}
+
+impl CampaignSource {
+    /// The location, as a user writes it, escaped.
+    pub fn shown(&self) -> String {
+        let shown = self.top.shown();
+        self.only.as_ref().map_or_else(|| shown.clone(), |name| format!("{shown}/{}", name.escaped()))
+    }
+}
+
+impl CampaignPlace {
+    /// The name of its site.
+    pub fn site(&self) -> String {
+        match self {
+            CampaignPlace::Here(_) => HERE.to_owned(),
+            CampaignPlace::Daemon { host, port, .. } => host_port(host, *port),
+        }
+    }
+
+    /// The location, as a user writes it, escaped.
+    pub fn shown(&self) -> String {
+        match self {
+            CampaignPlace::Here(path) => longhaul_core::Escaped(path.as_os_str().as_encoded_bytes()).to_string(),
+            CampaignPlace::Daemon { host, port, path } => {
+                let below = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
+                format!("lh://{}/{}{below}", host_port(host, *port), path.root)
+            }
+        }
+    }
+}
+
+/// The path of this host at which a name lies.
+pub fn beneath(top: &Path, name: &RelPath) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    if name.is_root() { top.to_owned() } else { top.join(std::ffi::OsStr::from_bytes(name.as_bytes())) }
+}
+
+fn reach(host: &str, port: u16) -> Reach {
+    Reach::Address { host: host.to_owned(), port }
+}
+
+/// The name of the site of directories of this host.
+pub const HERE: &str = "this host";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(path: impl Into<PathBuf>) -> CampaignSpec {
+        let source = CampaignSource {
+            top: CampaignPlace::Here(path.into()),
+            only: None,
+            onto: RelPath::new("name\n\u{e9}").unwrap(),
+        };
+        let to = CampaignPlace::Here("/to".into());
+        CampaignSpec::new(vec![source], to, Settings::default(), ShardBounds { files: Some(3), bytes: None })
+    }
+
+    #[test]
+    fn a_spec_comes_back_from_its_bytes_and_another_version_is_refused() {
+        let bytes = spec("/from").encode().unwrap();
+        let read = CampaignSpec::decode(&bytes).unwrap();
+        assert_eq!((read.bounds.files, read.sources[0].shown().as_str()), (Some(3), "/from"));
+        let JobDestination::Local(to) = read.job(0).unwrap().to else { panic!("it is of this host") };
+        assert_eq!(to.path, Path::new("/to/name\n\u{e9}"));
+        let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":2");
+        assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 2"));
+        assert!(CampaignSpec::decode(b"{}").is_err());
+    }
+
+    #[test]
+    fn a_source_that_is_not_utf8_is_refused_in_words() {
+        use std::os::unix::ffi::OsStringExt;
+        let path = PathBuf::from(std::ffi::OsString::from_vec(b"/\xff".to_vec()));
+        assert_eq!(spec(path).encode().unwrap_err().code, FaultCode::Usage);
+    }
+}

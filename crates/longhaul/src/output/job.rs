@@ -1,0 +1,393 @@
+//! Tells what there is about campaigns: what they are, what is left of them, which files failed.
+//!
+//! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
+//! error, and the exit code. `bodies` declares the fields of the events. Decides nothing of the
+//! queue.
+
+mod bodies;
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use longhaul_core::{ByteCount, Escaped, Fault, Mtime};
+use longhaul_jobs::{
+    Amount, Campaign, CampaignState, FailedFile, FaultState, Hold, Left, LinkState, Micros, Shard, ShardState, TimeLeft,
+};
+
+use self::bodies::{
+    JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobLeftBody, JobLinkBody, JobPartBody,
+    JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
+};
+use super::events::{JsonLines, millis, name};
+use super::human::{Talker, clean, without_numbers};
+use super::units;
+use crate::exit::Exit;
+use crate::settings::Talk;
+
+/// A campaign with the words of its transfers, to be told.
+pub struct CampaignTold<'a> {
+    /// Its row.
+    pub campaign: &'a Campaign,
+    /// Its sources and its destination, as locations.
+    pub ends: (Vec<String>, String),
+    /// Its figures.
+    pub left: &'a Left,
+}
+
+/// Tells what a `job` command finds.
+pub struct JobTelling<W: Write> {
+    out: W,
+    talker: Talker,
+    json: bool,
+    exit: Exit,
+    files_retried: u64,
+    begun: Instant,
+    written: io::Result<()>,
+}
+
+impl<W: Write> JobTelling<W> {
+    /// Tells on `out`, as events or as lines.
+    pub fn new(out: W, talk: Talk) -> JobTelling<W> {
+        let (talker, json, exit) = (Talker::new(talk), talk.json, Exit::Complete);
+        JobTelling { out, talker, json, exit, files_retried: 0, begun: Instant::now(), written: Ok(()) }
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_deaf(&self) -> bool {
+        self.written.is_err()
+    }
+
+    /// Prints a note.
+    pub fn note(&self, text: impl std::fmt::Display) {
+        self.talker.note(text);
+    }
+
+    /// Sets the exit, unless it is one of a failure already.
+    pub fn exits(&mut self, exit: Exit) {
+        if self.exit == Exit::Complete {
+            self.exit = exit;
+        }
+    }
+
+    /// Tells what went wrong, while the command goes on.
+    pub fn trouble(&mut self, fault: &Fault) {
+        self.flush();
+        self.talker.fault(fault);
+        if self.json {
+            self.event(|lines| lines.fault(fault));
+        }
+    }
+
+    /// Tells what ended the command.
+    pub fn failed(&mut self, fault: &Fault) {
+        self.trouble(fault);
+        self.exit = fault.code.into();
+    }
+
+    /// Tells the name of a campaign that was added.
+    pub fn added(&mut self, told: &CampaignTold) {
+        if self.json {
+            return self.campaign_event(told);
+        }
+        self.line(&told.campaign.name);
+    }
+
+    /// Lists campaigns.
+    pub fn campaigns(&mut self, all: &[CampaignTold]) {
+        if self.json {
+            return all.iter().for_each(|told| self.campaign_event(told));
+        }
+        let mut rows =
+            vec![["CAMPAIGN", "STATE", "PRIORITY", "DONE", "FAILED", "LEFT", "BYTES LEFT"].map(str::to_owned)];
+        rows.extend(all.iter().map(|told| {
+            let Left { total, done, failed, left, .. } = told.left;
+            let part = format!("{} of {}", done.files, total.files);
+            let state = told.campaign.state.name().to_owned();
+            let priority = told.campaign.priority.get().to_string();
+            let bytes = ByteCount(left.bytes).to_string();
+            [told.campaign.name.clone(), state, priority, part, failed.files.to_string(), left.files.to_string(), bytes]
+        }));
+        let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 7] = std::array::from_fn(width);
+        for row in &rows {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            self.line(cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+
+    /// Tells all that a campaign says.
+    pub fn campaign(&mut self, told: &CampaignTold) {
+        if self.json {
+            return self.campaign_event(told);
+        }
+        let campaign = told.campaign;
+        let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+        self.pair("campaign", &format!("{} ({})", campaign.name, campaign.id.0));
+        self.pair("state", campaign.state.name());
+        told.ends.0.iter().for_each(|from| self.pair("from", from));
+        self.pair("to", &told.ends.1);
+        self.pair("priority", &campaign.priority.get().to_string());
+        self.pair("weight", &campaign.weight.get().to_string());
+        self.pair("deadline", &or_none(campaign.deadline.map(time).unwrap_or_default()));
+        self.pair("calendar", &or_none(campaign.calendar.text().to_owned()));
+        self.pair("retries", &or_none(campaign.retry.to_string()));
+    }
+
+    fn campaign_event(&mut self, told: &CampaignTold) {
+        let (campaign, left) = (told.campaign, told.left);
+        let body = JobCampaignBody {
+            campaign: campaign.id.0,
+            name: &campaign.name,
+            state: campaign.state.name(),
+            rules: JobRulesBody {
+                priority: campaign.priority.get(),
+                weight: campaign.weight.get(),
+                deadline: campaign.deadline.map(time),
+                calendar: campaign.calendar.text(),
+                retry_rules: campaign.retry.to_string(),
+            },
+            from: told.ends.0.clone(),
+            to: told.ends.1.clone(),
+            total: left.total.into(),
+            done: left.done.into(),
+            failed: left.failed.into(),
+            left: left.left.into(),
+        };
+        self.event(|lines| lines.say("job_campaign", body));
+    }
+
+    /// Tells that a campaign was planned.
+    pub fn planned(&mut self, name: &str, shards: u64, total: Amount, omitted: u64) {
+        if omitted > 0 {
+            self.talker.warn(format!("{} could not be read, and are in no shard", units::count(omitted, "name")));
+            self.exits(Exit::Partial);
+        }
+        if self.json {
+            let body = JobPlannedBody { name, shards, files: total.files, bytes: total.bytes, omitted };
+            return self.event(|lines| lines.say("job_planned", body));
+        }
+        self.line(&format!("{}: {} in {}", name, amount(total), units::count(shards, "shard")));
+    }
+
+    /// Tells a list that was written.
+    pub fn part(&mut self, path: &std::path::Path, total: Amount) {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        if self.json {
+            let body = JobPartBody { path: name(bytes), files: total.files, bytes: total.bytes };
+            return self.event(|lines| lines.say("job_part", body));
+        }
+        self.line(&format!("{}: {}", Escaped(bytes), amount(total)));
+    }
+
+    /// Tells what is left of a campaign.
+    pub fn left(&mut self, campaign: &Campaign, left: &Left) {
+        if self.json {
+            let body = left_body(campaign, left);
+            return self.event(|lines| lines.say("job_left", body));
+        }
+        self.pair("total", &amount(left.total));
+        self.pair("done", &amount(left.done));
+        self.pair("given up", &amount(left.failed));
+        if left.cancelled.files > 0 {
+            self.pair("cancelled", &amount(left.cancelled));
+        }
+        let takes = match left.time {
+            _ if left.left.files == 0 => String::new(),
+            TimeLeft::Takes(time) => format!(", {} at the present rate", units::span(time.as_secs_f64())),
+            TimeLeft::Nothing | TimeLeft::StandsStill => ", nothing moves at present".to_owned(),
+        };
+        self.pair("left", &format!("{}{takes}", amount(left.left)));
+        if left.held.files > 0 {
+            self.pair("held", &format!("{}, which wait for 'longhaul job release'", amount(left.held)));
+        }
+        for link in &left.links {
+            let (state, fault) = link_state(link.state);
+            let why = fault.map(|code| format!(" ({code})")).unwrap_or_default();
+            let rate = units::rate(link.rate as f64);
+            self.pair("link", &format!("{}: {state}{why}, {} left, {rate}", link.link.0, amount(link.left)));
+        }
+        for fault in &left.faults {
+            let (given_up, waiting) = (fault.given_up.files, fault.waiting.files);
+            self.pair("fault", &format!("{}: {given_up} given up, {waiting} tried again", fault.code.name()));
+        }
+    }
+
+    /// Tells a shard that waits for a user.
+    pub fn held(&mut self, shard: &Shard) {
+        let ShardState::Held(hold) = shard.state else { return };
+        let (reason, files_left) = (reason(hold), shard.left().map_or(0, |left| left.files));
+        if self.json {
+            let body = JobHeldBody { shard: shard.id.0, files_left, reason };
+            return self.event(|lines| lines.say("job_held", body));
+        }
+        self.pair("held", &format!("shard {}, {} left: {reason}", shard.id.0, units::count(files_left, "file")));
+    }
+
+    /// Tells a file that failed.
+    pub fn fault(&mut self, file: &FailedFile) {
+        let given_up = file.state == FaultState::GivenUp;
+        if self.json {
+            let body = JobFaultBody {
+                path: name(&file.path),
+                bytes: file.bytes,
+                code: file.code.name(),
+                blame: file.blame.name(),
+                message: &file.message,
+                given_up,
+                tries: file.tries,
+                last: time(file.last),
+            };
+            return self.event(|lines| lines.say("job_fault", body));
+        }
+        let state = if given_up { "given up" } else { "tried again" };
+        self.line(&format!(
+            "{} ({state}): {}: {}",
+            file.code.name(),
+            Escaped(&file.path),
+            without_numbers(&file.message)
+        ));
+    }
+
+    /// Tells a shard that was claimed, or that a mover ended with.
+    pub fn shard(&mut self, campaign: &str, shard: &Shard, end: Option<(Option<ShardState>, u64, u64)>) {
+        let (state, files_failed, bytes_moved) = match end {
+            None => ("claimed", 0, 0),
+            Some((state, failed, moved)) => (state.map_or("gone", shard_state), failed, moved),
+        };
+        if self.json {
+            let (files, bytes) = (shard.total.files, shard.total.bytes);
+            let body =
+                JobShardBody { name: campaign, shard: shard.id.0, state, files, bytes, files_failed, bytes_moved };
+            return self.event(|lines| lines.say("job_shard", body));
+        }
+        let failed = if files_failed > 0 { format!(", {files_failed} failed") } else { String::new() };
+        let what = format!("{campaign}: shard {}, {}{failed}: {state}", shard.id.0, amount(shard.total));
+        self.talker.say(what);
+        if let Some((Some(ShardState::Held(hold)), ..)) = end {
+            self.talker.warn(format!("shard {} waits for 'longhaul job release': {}", shard.id.0, reason(hold)));
+        }
+    }
+
+    /// Tells how many files are tried again.
+    pub fn retried(&mut self, files: u64) {
+        self.files_retried = files;
+        if !self.json {
+            self.line(&format!("{} tried again", units::count(files, "file")));
+        }
+    }
+
+    /// Ends the command.
+    pub fn end(mut self) -> Exit {
+        let (exit, seconds) = (self.exit, millis(self.begun.elapsed().as_secs_f64()));
+        if self.json {
+            let (status, files_retried) = (exit.status(), self.files_retried);
+            let body = JobSummaryBody { status, exit: exit.code(), files_retried, seconds };
+            self.event(|lines| lines.say("summary", body));
+        }
+        match self.written.and_then(|()| self.out.flush()) {
+            Ok(()) => exit,
+            Err(error) => super::stdout_failed(error),
+        }
+    }
+
+    /// Hands what was told to whoever reads along.
+    pub fn flush(&mut self) {
+        if self.written.is_ok() {
+            self.written = self.out.flush();
+        }
+    }
+
+    fn event(&mut self, say: impl FnOnce(&mut JsonLines<&mut W>) -> io::Result<()>) {
+        if self.written.is_ok() {
+            self.written = say(&mut JsonLines::new(&mut self.out));
+        }
+    }
+
+    fn pair(&mut self, word: &str, value: &str) {
+        self.line(&format!("{word:<10}{value}"));
+    }
+
+    fn line(&mut self, text: &str) {
+        if self.written.is_ok() {
+            self.written = writeln!(self.out, "{}", clean(text));
+        }
+    }
+}
+
+/// The exit of a campaign that was waited for: whether all of it stands.
+pub fn exit_of_campaign(campaign: &Campaign, left: &Left) -> Exit {
+    let is_over = matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
+    let stands = left.failed.files + left.cancelled.files + left.left.files == 0;
+    if is_over && stands { Exit::Complete } else { Exit::Partial }
+}
+
+fn left_body<'a>(campaign: &'a Campaign, left: &Left) -> JobLeftBody<'a> {
+    let links = left.links.iter().map(|link| {
+        let (state, fault) = link_state(link.state);
+        JobLinkBody { link: link.link.0, state, fault, left: link.left.into(), bytes_per_s: link.rate }
+    });
+    let faults = left.faults.iter().map(|fault| JobFaultSumBody {
+        code: fault.code.name(),
+        files_waiting: fault.waiting.files,
+        files_failed: fault.given_up.files,
+    });
+    JobLeftBody {
+        name: &campaign.name,
+        state: campaign.state.name(),
+        total: left.total.into(),
+        done: left.done.into(),
+        failed: left.failed.into(),
+        cancelled: left.cancelled.into(),
+        left: left.left.into(),
+        held: left.held.into(),
+        eta_s: match left.time {
+            TimeLeft::Nothing => Some(0.0),
+            TimeLeft::Takes(time) => Some(millis(time.as_secs_f64())),
+            TimeLeft::StandsStill => None,
+        },
+        links: links.collect(),
+        faults: faults.collect(),
+    }
+}
+
+impl From<Amount> for JobAmountBody {
+    fn from(amount: Amount) -> JobAmountBody {
+        JobAmountBody { files: amount.files, bytes: amount.bytes }
+    }
+}
+
+fn link_state(state: LinkState) -> (&'static str, Option<&'static str>) {
+    match state {
+        LinkState::Open => ("open", None),
+        LinkState::Drain => ("draining", None),
+        LinkState::Closed(fault) => ("closed", fault.map(longhaul_core::FaultCode::name)),
+    }
+}
+
+fn shard_state(state: ShardState) -> &'static str {
+    match state {
+        ShardState::Planned | ShardState::Ready | ShardState::Leased(_) => "planned",
+        ShardState::Done => "done",
+        ShardState::Partial => "partial",
+        ShardState::Held(_) => "held",
+        ShardState::Cancelled => "cancelled",
+    }
+}
+
+/// The reason of a hold, for people.
+fn reason(hold: Hold) -> String {
+    match hold {
+        Hold::Alike { code, alike, of } => format!("{alike} of {of} files failed alike ({})", code.name()),
+        Hold::Broken(code) => format!("its transfers end with a fault that no later try mends ({})", code.name()),
+        Hold::Lapsed(times) => format!("{times} movers that had it were not heard of again"),
+        Hold::FenceSpent => "it was claimed as often as a shard can be".to_owned(),
+    }
+}
+
+fn amount(amount: Amount) -> String {
+    format!("{}, {}", units::count(amount.files, "file"), ByteCount(amount.bytes))
+}
+
+fn time(at: Micros) -> String {
+    units::time(Mtime::said(i64::try_from(at.0 / 1_000_000).unwrap_or(i64::MAX), 0))
+}

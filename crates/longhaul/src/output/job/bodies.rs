@@ -1,0 +1,204 @@
+//! The fields of the events of the `job` commands: their names, their order and their units.
+//!
+//! In: figures from `output/job.rs`. Out: JSON, by serde. The doc comments are the text of
+//! `docs/EVENTS.md`. Must not know how a figure is found.
+
+use serde::Serialize;
+
+use super::super::events::Name;
+
+/// A campaign, of `job add`, `ls`, `show`, `hold`, `release` and `cancel`.
+#[derive(Serialize)]
+pub(super) struct JobCampaignBody<'a> {
+    /// Its number.
+    pub(super) campaign: u64,
+    /// Its name.
+    pub(super) name: &'a str,
+    /// `planning`, `running`, `held`, `done` or `cancelled`.
+    pub(super) state: &'static str,
+    /// The rules by which it goes.
+    pub(super) rules: JobRulesBody<'a>,
+    /// Its sources, as locations.
+    pub(super) from: Vec<String>,
+    /// Its destination, as a location.
+    pub(super) to: String,
+    /// All of it, as far as it is planned.
+    pub(super) total: JobAmountBody,
+    /// The part that stands at the destination.
+    pub(super) done: JobAmountBody,
+    /// The part that was given up.
+    pub(super) failed: JobAmountBody,
+    /// The part that is left.
+    pub(super) left: JobAmountBody,
+}
+
+/// The rules by which a campaign goes.
+#[derive(Serialize)]
+pub(super) struct JobRulesBody<'a> {
+    /// Its priority, from 0 to 9.
+    pub(super) priority: u8,
+    /// Its weight, from 1 to 1000.
+    pub(super) weight: u16,
+    /// Its deadline, as `2026-12-24T18:00:00Z`. Null if it has none.
+    pub(super) deadline: Option<String>,
+    /// When it may move. Empty: always.
+    pub(super) calendar: &'a str,
+    /// How often files with a fault are tried, where that is not the default.
+    pub(super) retry_rules: String,
+}
+
+/// Files and their bytes.
+#[derive(Serialize)]
+pub(super) struct JobAmountBody {
+    /// Files.
+    pub(super) files: u64,
+    /// Bytes.
+    pub(super) bytes: u64,
+}
+
+/// A campaign that was planned.
+#[derive(Serialize)]
+pub(super) struct JobPlannedBody<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// Its shards.
+    pub(super) shards: u64,
+    /// Their files.
+    pub(super) files: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Names of its sources that could not be read, and so are in no shard.
+    pub(super) omitted: u64,
+}
+
+/// A list that `job plan --shards` wrote.
+#[derive(Serialize)]
+pub(super) struct JobPartBody<'a> {
+    /// Its file.
+    #[serde(flatten)]
+    pub(super) path: Name<'a>,
+    /// Names in it.
+    pub(super) files: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+/// The figures of a campaign, and what is left of it. `total` is the sum of `done`, `failed`,
+/// `cancelled` and `left`, always.
+#[derive(Serialize)]
+pub(super) struct JobLeftBody<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// `planning`, `running`, `held`, `done` or `cancelled`.
+    pub(super) state: &'static str,
+    /// All of it.
+    pub(super) total: JobAmountBody,
+    /// The part that stands at the destination.
+    pub(super) done: JobAmountBody,
+    /// The part that was given up.
+    pub(super) failed: JobAmountBody,
+    /// The part that will not be moved, as the campaign was cancelled.
+    pub(super) cancelled: JobAmountBody,
+    /// The rest.
+    pub(super) left: JobAmountBody,
+    /// The part of the rest that waits for a user.
+    pub(super) held: JobAmountBody,
+    /// Seconds that the rest takes at the present rate. Null if nothing moves.
+    pub(super) eta_s: Option<f64>,
+    /// The rest, by link.
+    pub(super) links: Vec<JobLinkBody>,
+    /// Files that failed and do not stand, by fault.
+    pub(super) faults: Vec<JobFaultSumBody>,
+}
+
+/// The rest of a campaign on one link.
+#[derive(Serialize)]
+pub(super) struct JobLinkBody {
+    /// The number of the link.
+    pub(super) link: u64,
+    /// `open`, `draining` or `closed`.
+    pub(super) state: &'static str,
+    /// The fault for which it closed itself. Null if it did not.
+    pub(super) fault: Option<&'static str>,
+    /// The part of the campaign that is left on it.
+    pub(super) left: JobAmountBody,
+    /// Its rate in the last minute, of all campaigns together.
+    pub(super) bytes_per_s: u64,
+}
+
+/// Files that failed with one fault.
+#[derive(Serialize)]
+pub(super) struct JobFaultSumBody {
+    /// The fault, as in [EXIT-CODES.md](EXIT-CODES.md).
+    pub(super) code: &'static str,
+    /// Files that are tried again; they are part of what is left.
+    pub(super) files_waiting: u64,
+    /// Files that were given up.
+    pub(super) files_failed: u64,
+}
+
+/// A shard that waits for a user, of `job show`.
+#[derive(Serialize)]
+pub(super) struct JobHeldBody {
+    /// Its number.
+    pub(super) shard: u64,
+    /// Files of it that are left.
+    pub(super) files_left: u64,
+    /// Why, for people.
+    pub(super) reason: String,
+}
+
+/// A file that failed, of `job report`.
+#[derive(Serialize)]
+pub(super) struct JobFaultBody<'a> {
+    /// The path beneath its source.
+    #[serde(flatten)]
+    pub(super) path: Name<'a>,
+    /// Its bytes by the manifest.
+    pub(super) bytes: u64,
+    /// The fault of its last try, as in [EXIT-CODES.md](EXIT-CODES.md).
+    pub(super) code: &'static str,
+    /// Whose failure that was: `local`, `peer`, `path` or `bug`.
+    pub(super) blame: &'static str,
+    /// The words of it.
+    pub(super) message: &'a str,
+    /// Whether it was given up: else it is tried again.
+    pub(super) given_up: bool,
+    /// Its tries.
+    pub(super) tries: u32,
+    /// The time of the last fault, as `2026-12-24T18:00:00Z`.
+    pub(super) last: String,
+}
+
+/// A shard that `job run` claimed, or ended with.
+#[derive(Serialize)]
+pub(super) struct JobShardBody<'a> {
+    /// The name of its campaign.
+    pub(super) name: &'a str,
+    /// Its number.
+    pub(super) shard: u64,
+    /// `claimed`, and at the end `done`, `partial`, `planned` (it was handed back, or goes on),
+    /// `held`, `cancelled` or `gone` (another mover has it).
+    pub(super) state: &'static str,
+    /// Its files.
+    pub(super) files: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Files that failed in this claim.
+    pub(super) files_failed: u64,
+    /// Bytes that became durable in this claim.
+    pub(super) bytes_moved: u64,
+}
+
+/// The last line of the `job` commands.
+#[derive(Serialize)]
+pub(super) struct JobSummaryBody {
+    /// The name of the exit code; see [EXIT-CODES.md](EXIT-CODES.md).
+    pub(super) status: &'static str,
+    /// The exit code.
+    pub(super) exit: u8,
+    /// Files that `job retry` has tried again.
+    pub(super) files_retried: u64,
+    /// Seconds that it took.
+    pub(super) seconds: f64,
+}
