@@ -131,8 +131,8 @@ pub struct JobPlanArgs {
     /// Write this many lists part-1 to part-N, for --files-from with --from0
     #[arg(long, value_name = "N", requires = "out")]
     pub shards: Option<OsString>,
-    /// The directory of the lists and of the manifest that they are made of, which is made; one with
-    /// anything in it is refused
+    /// The directory of the lists and of the manifest that they are made of, which is made; one
+    /// with anything in it is refused
     #[arg(long, short = 'o', value_name = "DIR", requires = "shards")]
     pub out: Option<OsString>,
     /// `--include` and `--exclude`, in the order given.

@@ -195,11 +195,12 @@ impl Mover {
     /// campaign claims nothing of another one once that is over.
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
-        let (start, has_key) = (u64::from(claim_id.0[0]), self.credentials.is_some());
+        let start = u64::from(claim_id.0[0]);
+        let served = self.credentials.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         self.queue
             .transact(move |rows| {
-                let mut links = links_of(rows, campaign, has_key)?;
+                let mut links = links_of(rows, campaign, served)?;
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
                 if ends && is_drained(rows, campaign, &links)? {
@@ -243,11 +244,20 @@ enum Claimed {
     Drained,
 }
 
+/// The sites that a mover can move between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SitesServed {
+    /// All: it has a key.
+    All,
+    /// Directories of this host.
+    ThisHost,
+}
+
 /// The links that a mover serves: those of a campaign, or all. One without a key serves what lies
 /// within this host.
-fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>, has_key: bool) -> Result<Vec<LinkId>, JobsError> {
+fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>, served: SitesServed) -> Result<Vec<LinkId>, JobsError> {
     let here: Vec<_> = rows.sites()?.into_iter().filter(|site| site.name == HERE).map(|site| site.id).collect();
-    let is_served = |link: &Link| has_key || here.contains(&link.from) && here.contains(&link.to);
+    let is_served = |link: &Link| served == SitesServed::All || here.contains(&link.from) && here.contains(&link.to);
     let mut links: Vec<LinkId> = rows.links()?.iter().filter(|link| is_served(link)).map(|link| link.id).collect();
     if let Some(campaign) = campaign {
         let sums = rows.shard_sums(campaign)?;
