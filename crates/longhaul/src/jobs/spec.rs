@@ -126,7 +126,7 @@ impl CampaignSpec {
                 JobDestination::Remote(reach(host, *port), path)
             }
         };
-        Some(Job { from, to })
+        Some(Job::between(from, to))
     }
 
     /// Whether any of its transfers goes to or from a daemon.
