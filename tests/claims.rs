@@ -127,7 +127,7 @@ fn a_pull_and_a_copy_keep_claims_at_their_destination_on_this_host() {
     let site = Site::new();
     files::make(site.root().join("f"), 1, 1000);
     files::make(site.client.path("f"), 1, 1000);
-    let far = site.url("data/f");
+    let far = site.url("f");
     for (verb, from, to) in [("pull", far.as_str(), "pulled/"), ("copy", "f", "copied/")] {
         let run = |claim: &str| site.client.run([verb, "--json", from, to, "--claim", claim]);
         run(&claim(5, 1)).succeed();

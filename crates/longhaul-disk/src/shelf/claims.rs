@@ -3,8 +3,8 @@
 //! In: a shard. Out: [`LockedShard`], by which what is kept on it is read and replaced while nobody
 //! else does. Must not know which claim passes.
 //!
-//! The shelf of a target set keeps none: targets come and go, and are rebuilt, and a claim that some
-//! of them keep would have to be taken along at each such change.
+//! The shelf of a target set keeps none: targets come and go, and are rebuilt, and a claim that
+//! some of them keep would have to be taken along at each such change.
 
 mod dir;
 mod page;

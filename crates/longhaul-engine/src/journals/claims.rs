@@ -134,7 +134,7 @@ impl RootClaims {
         shown: Kept,
         (presence, claim): (&Arc<Presence>, ShardClaim),
     ) -> Result<Verdict, Fault> {
-        let until = Instant::now() + LET_GO_MAX;
+        let until = Instant::now() + OLDER_SESSION_MAX;
         let mut state = lock(&gate.state);
         let on_disk = self.shelf.kept(*key)?.map(kept_of);
         let actions = state.gate.handle_shown(shown, on_disk);
@@ -319,7 +319,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// How long an older session of this process may take for the work of its disk.
-const LET_GO_MAX: Duration = Duration::from_secs(30);
+const OLDER_SESSION_MAX: Duration = Duration::from_secs(30);
 /// How often a session looks whether its claim is still kept while it publishes nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long the lock of a shard is waited for. Another process holds it while it keeps a claim or

@@ -354,8 +354,8 @@ impl Receiver {
         self.settle_down(now);
     }
 
-    /// The session has no right to rename the batch, and nothing of it was renamed. The session ends
-    /// by that; no file has failed, and what is written of large ones stays for the next session.
+    /// The session has no right to rename the batch, and nothing of it was renamed. The session
+    /// ends by that; no file has failed, and what is written of large ones stays for the next one.
     pub fn handle_publish_refused(&mut self, now: Timestamp, fault: &Fault) {
         if self.is_over() || self.committer.stage != Some(BatchStage::Publish) {
             return;

@@ -17,7 +17,7 @@ use rustix::io::{Errno, pread};
 use super::super::dir::{ShelfDir, ours_alone};
 use super::super::locks::has_no_locks;
 use super::ShardKey;
-use super::page::{KeptShowing, PAGE_BYTES_MAX, Page, SHARDS_A_PAGE, hex};
+use super::page::{CLAIMS_PAGE_BYTES_MAX, KeptShowing, Page, SHARDS_A_PAGE, hex};
 use crate::error::{ClaimsError, DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
@@ -101,7 +101,7 @@ impl ShelfDir {
 
     /// Locks a byte of the lock file. `None` if somebody else has it for longer than is waited for.
     fn locked(&self, byte: u64, patience: Duration) -> Result<Option<OwnedFd>, DiskError> {
-        let (until, mut pause) = (Instant::now() + patience, PAUSE_MIN);
+        let (until, mut pause) = (Instant::now() + patience, LOCK_PAUSE_MIN);
         loop {
             let file = self.lock_file()?;
             loop {
@@ -119,7 +119,7 @@ impl ShelfDir {
                     return Ok(None);
                 }
                 std::thread::sleep(pause);
-                pause = (pause * 2).min(PAUSE_MAX);
+                pause = (pause * 2).min(LOCK_PAUSE_MAX);
             }
             if Instant::now() >= until {
                 return Ok(None);
@@ -137,7 +137,7 @@ impl ShelfDir {
     /// Opens the lock file, and makes it and the shelf if they do not stand.
     fn lock_file(&self) -> Result<OwnedFd, DiskError> {
         let path = || self.beneath(LOCK_NAME);
-        for _ in 0..TRIES_MAX {
+        for _ in 0..LOCK_FILE_TRIES_MAX {
             // `None`: another process removed its last journal, and the shelf with it.
             let Some(dir) = self.make()? else { continue };
             if let Some(file) = self.opened_in(&dir, LOCK_NAME, OFlags::RDWR)? {
@@ -191,8 +191,10 @@ impl ShelfDir {
         let path = || self.beneath(&name);
         let damaged = |why| DiskError::from(ClaimsError::Damaged { path: path(), why });
         let len = len_of(&fstat(&file).map_err(|error| DiskError::call("examine", path(), error))?);
-        let len =
-            usize::try_from(len).ok().filter(|len| *len <= PAGE_BYTES_MAX).ok_or_else(|| damaged("it is too long"))?;
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|len| *len <= CLAIMS_PAGE_BYTES_MAX)
+            .ok_or_else(|| damaged("it is too long"))?;
         let (mut text, mut read) = (vec![0; len], 0);
         while read < len {
             match pread(&file, &mut text[read..], read as u64) {
@@ -294,8 +296,8 @@ pub(super) const KEPT_FOR: Duration = Duration::from_secs(90 * 24 * 3600);
 /// How long the lock of a page is waited for. It is held for one write.
 const PAGE_PATIENCE: Duration = Duration::from_secs(10);
 /// The first pause before a lock is asked for again, ...
-const PAUSE_MIN: Duration = Duration::from_micros(200);
+const LOCK_PAUSE_MIN: Duration = Duration::from_micros(200);
 /// ... and the longest one.
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// The number of times that the shelf is made again after another process removed it.
-const TRIES_MAX: usize = 128;
+const LOCK_FILE_TRIES_MAX: usize = 128;

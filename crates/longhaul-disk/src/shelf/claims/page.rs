@@ -101,7 +101,7 @@ fn bytes_of(text: &str) -> Option<[u8; 16]> {
 /// fewer make more files.
 pub(super) const SHARDS_A_PAGE: u64 = 256;
 /// Bytes of a page at most: its lines have 20 digits in each of three numbers.
-pub(super) const PAGE_BYTES_MAX: usize = 64 << 10;
+pub(super) const CLAIMS_PAGE_BYTES_MAX: usize = 64 << 10;
 const HEAD: &str = "longhaul claims 1";
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         for page in [Page::default(), page(0), Page { kept: page(first).kept.split_off(&u64::MAX) }] {
             let first = page.kept.keys().next().map_or(0, |shard| shard - shard % SHARDS_A_PAGE);
             let text = page.text(&[7; 16]);
-            assert!(text.len() < PAGE_BYTES_MAX, "{}", text.len());
+            assert!(text.len() < CLAIMS_PAGE_BYTES_MAX, "{}", text.len());
             assert_eq!(Page::parse(text.as_bytes(), &[7; 16], first), Ok(page));
         }
     }
