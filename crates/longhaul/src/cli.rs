@@ -2,12 +2,10 @@
 //!
 //! In: the process's arguments. Out: plain structs of unparsed texts to `settings` and `commands`,
 //! which give them their types and merge them with the environment and the config file. Knows no
-//! values, no defaults, no files. `admin` has the arguments of the `admin` commands, `bench` has
-//! the arguments of the `bench` commands, `filter` the two options whose order counts, `key` those
-//! of the list of clients, `stream` those of a stream, `ssh` how ssh is run, `help` the text
-//! beneath the options, `lab` the arguments of the `bench` commands for disks, `job` those of
-//! campaigns, `manifest` those of sealed manifests, `set` those of target sets, `misuse` and
-//! `foreign` the messages for lines that do not parse.
+//! values, no defaults, no files. `filter` has the two options whose order counts, `stream` those
+//! of a stream, `ssh` how ssh is run, `help` the text beneath the options, `lab` the `bench`
+//! commands for disks, `misuse` and `foreign` the messages for lines that do not parse; the others
+//! have the arguments of the commands that they are named after.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
