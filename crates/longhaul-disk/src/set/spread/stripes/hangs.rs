@@ -318,13 +318,15 @@ fn chunks_on_a_target_whose_sync_hangs_are_given_up_and_those_that_were_synced_b
     scene.put(next);
     drop(held);
     assert!(scene.is_on_hanging(next));
+    // This one goes where there is less to do, which is the same target at times.
     scene.put(next + 1);
+    let there: Vec<_> = (next..next + 2).filter(|index| scene.is_on_hanging(*index)).map(ChunkIndex).collect();
     scene.disk.now(Hangs::Syncs);
     let lost = scene.target.sync_data(&scene.file).expect("the others are synced");
     if scene.file.mode() != crate::IoMode::Direct {
         eprintln!("SKIPPED: no direct I/O on the scratch directory");
     }
-    assert_eq!(lost, [ChunkIndex(next)]);
+    assert_eq!(lost, there);
     assert!(scene.is_on_hanging(1), "it was synced before");
     assert_eq!(scene.set.targets()[1].load.condition(), TargetCondition::Hung);
     // The sender sends it again.
