@@ -119,7 +119,7 @@ impl SharedQueue {
 /// whose row makes no sense is passed over.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId]) -> Result<bool, JobsError> {
     let links = rows.links()?;
     for id in rows.campaign_ids()? {
