@@ -216,23 +216,8 @@ impl ShelfDir {
 
     /// Opens a journal for reading and writing, as long as it is one of ours.
     pub(super) fn opened(&self, tag: SessionTag) -> Result<Option<OwnedFd>, DiskError> {
-        let path = self.shown(tag);
         let Some(dir) = self.dir()? else { return Ok(None) };
-        // A fifo in its place must not make us wait.
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match openat(&dir, file_name(tag), flags, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(DiskError::Escape { path }),
-            Err(Errno::ISDIR | Errno::NXIO) => return Err(DiskError::NotAFile { path }),
-            Err(error) => return Err(DiskError::call("open", path, error)),
-        };
-        let stat = fstat(&fd).map_err(|error| DiskError::call("examine", &path, error))?;
-        if type_of(&stat) != FileType::RegularFile {
-            return Err(DiskError::NotAFile { path });
-        }
-        ours_alone(&stat, path)?;
-        Ok(Some(fd))
+        opened_in(&dir, file_name(tag).as_ref(), OFlags::RDWR, self.shown(tag))
     }
 
     /// The directory. `None` if it does not stand.
@@ -379,6 +364,31 @@ fn ours(stat: &Stat, path: PathText) -> Result<(), DiskError> {
 /// Refuses a directory into which others may look. One that somebody made for the user may be so.
 fn private(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     if stat.st_mode & 0o077 == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
+}
+
+/// Opens a file of ours, and of nobody else, in the shelf's directory. `None` if it does not stand.
+/// Faults name it by `path`.
+pub(super) fn opened_in(
+    dir: &OwnedFd,
+    name: &[u8],
+    flags: OFlags,
+    path: PathText,
+) -> Result<Option<OwnedFd>, DiskError> {
+    // A fifo in its place must not make us wait.
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(dir, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(DiskError::Escape { path }),
+        Err(Errno::ISDIR | Errno::NXIO) => return Err(DiskError::NotAFile { path }),
+        Err(error) => return Err(DiskError::call("open", path, error)),
+    };
+    let stat = fstat(&file).map_err(|error| DiskError::call("examine", &path, error))?;
+    if type_of(&stat) != FileType::RegularFile {
+        return Err(DiskError::NotAFile { path });
+    }
+    ours_alone(&stat, path)?;
+    Ok(Some(file))
 }
 
 /// Refuses also one of ours to which others may write: who is let into the directory can give a

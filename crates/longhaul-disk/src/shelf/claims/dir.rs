@@ -11,17 +11,17 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, statat};
 use rustix::io::{Errno, pread};
 
-use super::super::dir::{ShelfDir, ours_alone};
+use super::super::dir::{ShelfDir, opened_in};
 use super::super::locks::has_no_locks;
 use super::ShardKey;
 use super::page::{CLAIMS_PAGE_BYTES_MAX, KeptShowing, Page, SHARDS_A_PAGE, hex};
 use crate::error::{ClaimsError, DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
-use crate::stat::{len_of, meta_of, place_of, type_of};
+use crate::stat::{len_of, meta_of, place_of};
 
 /// The page of a shard: its campaign, and the first shard of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl ShelfDir {
         for _ in 0..LOCK_FILE_TRIES_MAX {
             // `None`: another process removed its last journal, and the shelf with it.
             let Some(dir) = self.make()? else { continue };
-            if let Some(file) = self.opened_in(&dir, LOCK_NAME, OFlags::RDWR)? {
+            if let Some(file) = opened_in(&dir, LOCK_NAME, OFlags::RDWR, self.beneath(LOCK_NAME))? {
                 return Ok(file);
             }
             match self.kernel().create(&dir, LOCK_NAME, OFlags::RDWR, Mode::RUSR | Mode::WUSR) {
@@ -163,31 +163,11 @@ impl ShelfDir {
         }
     }
 
-    /// Opens a file of ours in the shelf. `None` if it does not stand.
-    fn opened_in(&self, dir: &OwnedFd, name: &[u8], flags: OFlags) -> Result<Option<OwnedFd>, DiskError> {
-        let path = self.beneath(name);
-        // A fifo in its place must not make us wait.
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(dir, name, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(DiskError::Escape { path }),
-            Err(Errno::ISDIR | Errno::NXIO) => return Err(DiskError::NotAFile { path }),
-            Err(error) => return Err(DiskError::call("open", path, error)),
-        };
-        let stat = fstat(&file).map_err(|error| DiskError::call("examine", &path, error))?;
-        if type_of(&stat) != FileType::RegularFile {
-            return Err(DiskError::NotAFile { path });
-        }
-        ours_alone(&stat, path)?;
-        Ok(Some(file))
-    }
-
     /// Reads a page. `None` if it does not stand.
     fn page(&self, key: PageKey) -> Result<Option<Page>, DiskError> {
         let Some(dir) = self.dir()? else { return Ok(None) };
         let name = key.file_name();
-        let Some(file) = self.opened_in(&dir, &name, OFlags::RDONLY)? else { return Ok(None) };
+        let Some(file) = opened_in(&dir, &name, OFlags::RDONLY, self.beneath(&name))? else { return Ok(None) };
         let path = || self.beneath(&name);
         let damaged = |why| DiskError::from(ClaimsError::Damaged { path: path(), why });
         let len = len_of(&fstat(&file).map_err(|error| DiskError::call("examine", path(), error))?);
