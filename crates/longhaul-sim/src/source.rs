@@ -27,6 +27,8 @@ pub(crate) struct SourceTree {
     items: Vec<Item>,
     /// The path of each item at the destination.
     places: Vec<String>,
+    /// The numbers of the items that are further names of a file, by their paths at the destination.
+    further_names: BTreeMap<String, Vec<usize>>,
     /// The versions of each file, by its path at the destination and its number among the items.
     files: BTreeMap<(String, usize), Vec<Version>>,
     /// The first name that a scan found of each file with several, and in which version.
@@ -41,10 +43,17 @@ impl SourceTree {
             let path = rel_path(item.path());
             String::from_utf8_lossy(landing.place(&path).unwrap_or(path).as_bytes()).into_owned()
         };
-        let places = plan.items.iter().map(&mut place).collect();
+        let places: Vec<String> = plan.items.iter().map(&mut place).collect();
+        let mut further_names: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, place) in places.iter().enumerate() {
+            if let Item::Name { .. } = plan.items[at] {
+                further_names.entry(place.clone()).or_default().push(at);
+            }
+        }
         let mut tree = SourceTree {
             items: plan.items.clone(),
             places,
+            further_names,
             files: BTreeMap::new(),
             first_names: BTreeMap::new(),
             ticks: 0,
@@ -146,9 +155,7 @@ impl SourceTree {
 
     /// All versions of the files with that path at the destination. Empty for any other name.
     pub(crate) fn versions(&self, path: &str) -> Vec<&Version> {
-        let here = self.items.iter().zip(&self.places).enumerate().filter(|(_, (_, place))| *place == path);
-        let names =
-            here.filter(|(_, (item, _))| matches!(item, Item::Name { .. })).map(|(at, _)| &self.files[&self.key(at)]);
+        let names = self.further_names.get(path).into_iter().flatten().map(|at| &self.files[&self.key(*at)]);
         let own = self.files.range((path.to_owned(), 0)..=(path.to_owned(), usize::MAX)).map(|(_, of)| of);
         own.chain(names).flatten().collect()
     }
