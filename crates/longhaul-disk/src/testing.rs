@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{ChunkMap, ChunkSize, Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
@@ -55,9 +55,13 @@ pub(crate) fn byte_at(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The first `len` bytes of a test file.
+/// The first `len` bytes of a test file. Those of short files are computed once.
 pub(crate) fn content(len: u64) -> Vec<u8> {
-    (0..len).map(byte_at).collect()
+    const KEPT: u64 = 1 << 20;
+    static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| (0..KEPT).map(byte_at).collect());
+    let mut bytes = FIRST[..len.min(KEPT) as usize].to_vec();
+    bytes.extend((KEPT..len).map(byte_at));
+    bytes
 }
 
 /// Everything that is staged, as a barrier takes it.

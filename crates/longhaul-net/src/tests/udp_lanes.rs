@@ -30,6 +30,8 @@ struct UdpPort {
     knocks: Knocks,
     identity: Identity,
     runtime: tokio::runtime::Runtime,
+    /// Who has a lane: a question that was asked twice before its answer may still wait.
+    seated: Vec<SocketAddr>,
 }
 
 impl UdpPort {
@@ -39,7 +41,7 @@ impl UdpPort {
         let mut listener = QuicListener::bind(addr.parse().unwrap(), &tls).unwrap();
         let knocks = listener.take_knocks().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        UdpPort { listener, knocks, identity, runtime }
+        UdpPort { listener, knocks, identity, runtime, seated: Vec::new() }
     }
 
     fn at(&self, ip: &str) -> SocketAddr {
@@ -47,8 +49,16 @@ impl UdpPort {
     }
 
     fn next(&mut self) -> Knock {
-        let knocks = &mut self.knocks;
-        self.runtime.block_on(async { timeout(PATIENCE, knocks.next()).await }).expect("a knock").unwrap()
+        let (knocks, seated) = (&mut self.knocks, &self.seated);
+        let unheard = async {
+            loop {
+                let knock = knocks.next().await.unwrap();
+                if !seated.contains(&knock.from) {
+                    return knock;
+                }
+            }
+        };
+        self.runtime.block_on(async { timeout(PATIENCE, unheard).await }).expect("a knock")
     }
 }
 
@@ -77,6 +87,7 @@ fn lane(port: &mut UdpPort, ip: &str) -> (UdpLane, UdpLane) {
     });
     let knock = port.next();
     assert_eq!(knock.datagram, QUESTION);
+    port.seated.push(knock.from);
     let (near, far) = secrets();
     let accepted = UdpLane::accepted(port.knocks.seat(&knock).unwrap(), &far, CONTEXT).unwrap();
     assert_eq!(accepted.send.send_plain(ANSWER).unwrap(), Sent::Taken);
