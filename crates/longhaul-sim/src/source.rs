@@ -27,7 +27,8 @@ pub(crate) struct SourceTree {
     items: Vec<Item>,
     /// The path of each item at the destination.
     places: Vec<String>,
-    /// The numbers of the items that are further names of a file, by their paths at the destination.
+    /// The numbers of the items that are further names of a file, by their paths at the
+    /// destination.
     further_names: BTreeMap<String, Vec<usize>>,
     /// The versions of each file, by its path at the destination and its number among the items.
     files: BTreeMap<(String, usize), Vec<Version>>,
