@@ -9,7 +9,7 @@ use longhaul_net::SAFE_MAGIC;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -31,26 +31,34 @@ impl Distance {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
         runtime.spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                tokio::spawn(carry(near, daemon, from));
+            loop {
+                match listener.accept().await {
+                    Ok((near, _)) => drop(tokio::spawn(carry(near, daemon, from))),
+                    // No descriptor is left at this moment.
+                    Err(_) => tokio::task::yield_now().await,
+                }
             }
         });
         Distance { runtime, addr }
     }
 
-    /// Begins to connect [`RATE`] times a second, and to say `words` each time.
+    /// Begins to connect [`RATE`] times a second, and to say `words` each time. On a busy machine it
+    /// is content with [`AT_ONCE`].
     fn flood(&self, words: Vec<u8>) -> Flood {
         let (addr, words) = (self.addr, Arc::new(words));
         let connected = Arc::new(watch::Sender::new(0));
         let count = connected.clone();
+        let room = Arc::new(Semaphore::new(AT_ONCE));
         let task = self.runtime.spawn(async move {
             let mut ticks = interval(Duration::from_millis(10));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             loop {
                 ticks.tick().await;
                 for _ in 0..RATE / 100 {
+                    let Ok(place) = room.clone().try_acquire_owned() else { break };
                     let (words, connected) = (words.clone(), connected.clone());
                     tokio::spawn(async move {
+                        let _place = place;
                         let Ok(mut stream) = TcpStream::connect(addr).await else { return };
                         let _ = stream.write_all(&words).await;
                         connected.send_modify(|count| *count += 1);
@@ -183,6 +191,8 @@ fn hellos_by_the_thousand_keep_nobody_out() {
 static ALONE: Mutex<()> = Mutex::new(());
 /// The round trip of the flooded path, and of the path of honest clients.
 const ROUND_TRIP: Duration = Duration::from_millis(200);
+/// Connections that are there at once at most: more than there are places of any kind.
+const AT_ONCE: usize = 3 * RATE;
 /// Connections a second.
 const RATE: usize = 1500;
 /// The longest wait for the flood: longer than any machine needs to make it.
