@@ -68,7 +68,8 @@ struct PathArgs {
     /// Round trip, like `100ms` [default: 0]
     #[arg(long, value_name = "TIME")]
     rtt: Option<String>,
-    /// What may wait for the rate: `512KiB`, `0.5bdp` [default: 1bdp, at least 256 KiB]
+    /// What may wait for the rate: `512KiB`, `0.5bdp`; or a policer's bucket, `bucket:512KiB`
+    /// [default: 1bdp, at least 256 KiB]
     #[arg(long)]
     queue: Option<String>,
     /// Share of packets lost: `1e-3`, in bursts of 4 on average `1e-3@4`, Gilbert-Elliott

@@ -16,7 +16,7 @@ pub struct Path {
     /// directions are alike. Default: 0.
     pub delay: Duration,
     /// The bytes that may wait for the rate; further packets are dropped at the tail. Default: 1
-    /// BDP. Without a rate nothing waits.
+    /// BDP. Without a rate nothing waits. Or, in a queue's place, the bucket of a policer.
     pub queue: Queue,
     /// Packets that vanish behind the queue. Default: none.
     pub loss: Loss,
@@ -53,6 +53,9 @@ pub enum Queue {
     /// This many times the bytes under way at full rate in twice the delay, but at least
     /// [`QUEUE_BYTES_MIN`].
     Bdp(f64),
+    /// No queue but a policer: packets pass at once as long as its bucket, which holds so many
+    /// bytes and is filled at the rate, has as many, and are dropped otherwise.
+    Bucket(u64),
 }
 
 /// The way in which packets are lost.
@@ -118,7 +121,7 @@ impl Path {
     pub fn queue_bytes(&self) -> u64 {
         match (self.queue, self.rate) {
             (_, None) => u64::MAX,
-            (Queue::Bytes(bytes), _) => bytes,
+            (Queue::Bytes(bytes) | Queue::Bucket(bytes), _) => bytes,
             (Queue::Bdp(times), Some(rate)) => {
                 let bdp = rate.bytes_in(nanos(self.delay).saturating_mul(2));
                 ((bdp as f64 * times) as u64).max(QUEUE_BYTES_MIN)
@@ -179,6 +182,7 @@ mod tests {
         assert_eq!(path(1000, 50, Queue::Bdp(0.5)).queue_bytes(), 6_250_000);
         assert_eq!(path(1000, 0, Queue::Bdp(1.0)).queue_bytes(), QUEUE_BYTES_MIN);
         assert_eq!(path(1000, 50, Queue::Bytes(1)).queue_bytes(), 1);
+        assert_eq!(path(1000, 50, Queue::Bucket(9)).queue_bytes(), 9);
         assert_eq!(Path::default().queue_bytes(), u64::MAX);
     }
 

@@ -10,7 +10,7 @@ use crate::cut::Cut;
 use crate::fate::{Damage, Fate, Fates};
 use crate::line::{Line, Time};
 use crate::packet::{Protocol, Shape};
-use crate::path::nanos;
+use crate::path::{Queue, nanos};
 
 /// Consecutive segments of a frame that go on as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ struct Limits {
     /// Whether no dice are needed.
     even: bool,
     queue_bytes: u64,
+    /// Whether these are a policer's bucket: nothing waits.
+    polices: bool,
     /// The longest piece in bytes. A piece arrives with its last bit: one that takes long on the
     /// wire is cut, so that its first bits do not wait for that.
     run_bytes: u64,
@@ -58,7 +60,8 @@ pub(crate) struct Pipe<T> {
     queued: u64,
     /// The time when the head of the queue has been sent.
     head_leaves: Time,
-    /// The time when the last piece that left had been sent: the rate's clock.
+    /// The time when the last piece that left had been sent: the rate's clock. Of a policer, the
+    /// time when its bucket is full again.
     free_at: Time,
     line: Line<Piece<T>>,
     counters: Counters,
@@ -174,6 +177,9 @@ impl<T: Copy> Pipe<T> {
     /// The time until which waiting packets take the rate: a frame that comes earlier would only
     /// wait too.
     pub(crate) fn poll_idle(&self, now: Time) -> Time {
+        if self.limits.polices {
+            return now;
+        }
         let taken = self.path.rate.map_or(0, |rate| rate.nanos_for(self.backlog(now)));
         now.saturating_add(taken)
     }
@@ -214,6 +220,11 @@ impl<T: Copy> Pipe<T> {
     fn enqueue(&mut self, now: Time, run: Option<Waiting<T>>) -> u32 {
         let Some(run) = run else { return 0 };
         if let Some(rate) = self.path.rate {
+            if self.limits.polices {
+                self.free_at = self.free_at.max(now).saturating_add(rate.nanos_for(run.wire));
+                self.depart(now, run);
+                return run.holds();
+            }
             if self.queue.is_empty() {
                 self.head_leaves = self.free_at.max(now).saturating_add(rate.nanos_for(run.wire));
             }
@@ -222,7 +233,7 @@ impl<T: Copy> Pipe<T> {
         } else {
             self.depart(now, run);
         }
-        if run.fate.lost { 0 } else { 1 + u32::from(run.fate.duplicate) }
+        run.holds()
     }
 
     /// Moves the pieces that have been sent by now from the queue to the line.
@@ -263,8 +274,12 @@ impl<T: Copy> Pipe<T> {
         }
     }
 
-    /// Bytes that wait now; of the head only the part that has not been sent yet.
+    /// Bytes that wait now; of the head only the part that has not been sent yet. Of a policer, the
+    /// bytes that its bucket lacks.
     fn backlog(&self, now: Time) -> u64 {
+        if let (true, Some(rate)) = (self.limits.polices, self.path.rate) {
+            return rate.bytes_in(self.free_at.saturating_sub(now));
+        }
         let (Some(head), Some(rate)) = (self.queue.front(), self.path.rate) else { return 0 };
         let left = rate.bytes_in(self.head_leaves.saturating_sub(now)).min(head.wire);
         self.queued - head.wire + left
@@ -280,7 +295,8 @@ impl<T: Copy> Pipe<T> {
 impl Limits {
     fn of(path: &Path) -> Limits {
         let run_bytes = path.rate.map_or(u64::MAX, |rate| rate.bytes_in(RUN_NANOS_MAX));
-        Limits { even: path.is_even(), queue_bytes: path.queue_bytes(), run_bytes }
+        let polices = matches!(path.queue, Queue::Bucket(_));
+        Limits { even: path.is_even(), queue_bytes: path.queue_bytes(), polices, run_bytes }
     }
 }
 
@@ -292,6 +308,11 @@ impl<T> Piece<T> {
 }
 
 impl<T> Waiting<T> {
+    /// Holds on its frame: one for each delivery.
+    fn holds(&self) -> u32 {
+        if self.fate.lost { 0 } else { 1 + u32::from(self.fate.duplicate) }
+    }
+
     /// Whether the next packet can be part of the same piece: only packets to which nothing
     /// happens, or packets that are all lost, go together.
     fn goes_on_with(&self, next: Fate, fits: bool) -> bool {

@@ -14,7 +14,7 @@ use crate::{Error, Rate};
 /// | `rate` | `1Gbit/s`, `125MB/s`, `none` |
 /// | `rtt` | round trip, half of it this way: `100ms` |
 /// | `delay` | this way alone: `50ms` |
-/// | `queue` | `512KiB`, `1bdp`, `0.5bdp` |
+/// | `queue` | `512KiB`, `1bdp`, `0.5bdp`; a policer's bucket in its place: `bucket:512KiB` |
 /// | `loss` | `1e-3`, `0.1%`; in bursts of 4 packets on average: `1e-3@4`; Gilbert and Elliott: `ENTER:LEAVE:BAD[:GOOD]` |
 /// | `duplicate`, `corrupt`, `corrupt-silently` | a share of packets |
 /// | `reorder` | a share of packets, held back for 1 ms or as given: `1e-2@5ms` |
@@ -121,9 +121,12 @@ fn unless_none<T>(value: &str, read: impl Fn(&str) -> Result<T, Error>) -> Resul
 }
 
 fn queue(value: &str) -> Result<Queue, Error> {
+    if let Some(held) = value.strip_prefix("bucket:") {
+        return bytes(held).map(Queue::Bucket);
+    }
     let Some(times) = value.strip_suffix("bdp") else { return bytes(value).map(Queue::Bytes) };
     let times = number(times).filter(|times| *times <= QUEUE_BDPS_MAX);
-    times.map(Queue::Bdp).ok_or_else(|| wrong("queue", value, "like 512KiB or 1bdp"))
+    times.map(Queue::Bdp).ok_or_else(|| wrong("queue", value, "like 512KiB, 1bdp or bucket:512KiB"))
 }
 
 fn loss(value: &str) -> Result<Loss, Error> {
@@ -201,6 +204,7 @@ mod tests {
             ("rtt=100ms", Path { delay: Duration::from_millis(50), ..even() }),
             ("delay=100ms", Path { delay: Duration::from_millis(100), ..even() }),
             ("queue=512KiB", Path { queue: Queue::Bytes(524_288), ..even() }),
+            ("queue=bucket:64KiB", Path { queue: Queue::Bucket(65_536), ..even() }),
             ("queue=0.5bdp", Path { queue: Queue::Bdp(0.5), ..even() }),
             ("loss=1e-3", Path { loss: Loss::Independent(1e-3), ..even() }),
             ("loss=1%@4", Path { loss: Loss::in_bursts(0.01, 4.0), ..even() }),
@@ -234,6 +238,7 @@ mod tests {
             "rtt=5",
             "queue=bdp",
             "queue=9999bdp",
+            "queue=bucket:1bdp",
             "loss=2",
             "loss=1e-3@0",
             "loss=1:1",

@@ -94,6 +94,20 @@ fn what_does_not_fit_the_queue_is_dropped_at_the_tail_packet_by_packet() {
 }
 
 #[test]
+fn a_policer_passes_what_its_bucket_holds_at_once_and_drops_the_rest() {
+    let mut pipe = pipe(path("rate=1Gbit/s,delay=10ms,queue=bucket:15000"));
+    assert_eq!(pipe.handle_frame(0, 1, frame(14)), 1);
+    assert_eq!(pipe.poll_idle(0), 0, "nothing waits, so each frame is looked at when it comes");
+    // The bucket has got three packets back by then.
+    assert_eq!(pipe.handle_frame(36_000, 2, frame(9)), 1);
+    assert_eq!(play(&mut pipe), [(10 * MS, 1, 0, 10), (10 * MS + 36_000, 2, 0, 3)]);
+    assert_eq!(pipe.counters().dropped_queue, 4 + 6);
+    // It is full again, and no fuller.
+    assert_eq!(pipe.handle_frame(1000 * MS, 3, frame(14)), 1);
+    assert_eq!(play(&mut pipe), [(1010 * MS, 3, 0, 10)]);
+}
+
+#[test]
 fn a_packet_larger_than_the_queue_passes_when_nothing_waits() {
     let mut pipe = pipe(path("rate=1Gbit/s,queue=100"));
     pipe.handle_frame(0, 1, frame(3));
@@ -282,7 +296,7 @@ proptest! {
         seed: u64,
         shares in proptest::array::uniform6(0.0f64..0.3),
         rate in 1u64..2000,
-        queue in 1000u64..200_000,
+        (queue, polices) in (1000u64..200_000, proptest::bool::ANY),
         delay_us in 0u64..20_000,
         frames in proptest::collection::vec((1usize..46, 0u64..2_000_000), 1..60),
         down in proptest::bool::ANY,
@@ -291,7 +305,7 @@ proptest! {
         let path = Path {
             rate: (rate > 200).then(|| Rate::mbit(rate)),
             delay: Duration::from_micros(delay_us),
-            queue: Queue::Bytes(queue),
+            queue: if polices { Queue::Bucket(queue) } else { Queue::Bytes(queue) },
             loss: if burst > 0.15 { Loss::in_bursts(loss, 3.0) } else { Loss::Independent(loss) },
             duplicate, reorder, corrupt, corrupt_silently,
             ..Path::default()
