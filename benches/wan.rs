@@ -11,6 +11,8 @@
 mod beside;
 #[path = "wan/case.rs"]
 mod case;
+#[path = "wan/cells.rs"]
+mod cells;
 #[path = "wan/far.rs"]
 mod far;
 #[path = "wan/flow.rs"]
@@ -18,6 +20,8 @@ mod flow;
 mod kit;
 #[path = "wan/large.rs"]
 mod large;
+#[path = "wan/meetings.rs"]
+mod meetings;
 #[path = "wan/quic.rs"]
 mod quic;
 #[path = "wan/said.rs"]
@@ -26,11 +30,14 @@ mod said;
 mod short;
 #[path = "wan/small.rs"]
 mod small;
+#[path = "wan/tables.rs"]
+mod tables;
 
 use std::fs;
 
 use anyhow::Result;
-use case::Plan;
+use case::{Case, Plan};
+use cells::{Cells, Lists, path_cell};
 use clap::Parser;
 use kit::{Bench, Longhaul, table};
 use large::{Job, Moved};
@@ -40,27 +47,35 @@ fn main() -> Result<()> {
     if !plan.common.is_bench() {
         return Ok(());
     }
+    let lists = if plan.list { Lists::Names } else { Lists::Nothing };
+    let chosen = Cells::of(&plan.only, lists);
     let (cases, small, quic, with) = (plan.cases(), plan.has_small_files(), plan.quic_losses(), plan.with.clone());
-    let (beside, transport) = (plan.beside(), plan.transport.clone());
-    let bytes = plan.bytes;
-    let short = plan.has_short_transfers();
+    let (beside, transport) = (plan.beside(), plan.transport.first().cloned());
+    let (bytes, short, is_table) = (plan.bytes, plan.has_short_transfers(), plan.table);
     let bench = Bench::start("wan", env!("CARGO_TARGET_TMPDIR"), plan.common)?;
+    if is_table {
+        return tables::print(bench.recorder.path());
+    }
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
+    let cases: Vec<Case> = cases.into_iter().filter(|case| chosen.has(&path_cell("large", case))).collect();
     let moved = large_files(&bench, &longhaul, &cases, (&with, bytes))?;
     if !moved.is_empty() {
         print(&moved);
     }
-    if small {
+    if small && chosen.has("small") {
         small::measure(&bench, &longhaul)?;
     }
     if short {
-        short::measure(&bench, &longhaul, transport.as_deref())?;
+        short::measure(&bench, &longhaul, transport.as_deref(), &chosen)?;
     }
     if !quic.is_empty() {
-        quic::measure(&bench, &longhaul, &quic, &with)?;
+        quic::measure(&bench, &longhaul, (&quic, &chosen), &with)?;
     }
     if let Some(choice) = &beside {
-        beside::measure(&bench, &longhaul, choice)?;
+        beside::measure(&bench, &longhaul, choice, &chosen)?;
+        if lists == Lists::Nothing {
+            tables::print_kind(bench.recorder.path(), "beside")?;
+        }
     }
     bench.finish();
     Ok(())
@@ -81,7 +96,7 @@ fn large_files(
         for case in group {
             let run = large::push(bench, longhaul, &Job { case: *case, with, source: &source })?;
             eprintln!("  {}: {:.3} of the rate in {:.2} s", run.name(), run.ratio, run.seconds);
-            bench.recorder.record(&run)?;
+            bench.recorder.record_cell(&path_cell("large", case), &run)?;
             moved.push(run);
         }
         fs::remove_file(&source.path)?;

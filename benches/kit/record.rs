@@ -32,6 +32,14 @@ pub(crate) struct Recorder {
     path: PathBuf,
 }
 
+/// The results of a cell of a table.
+#[derive(Serialize)]
+struct CellLine<'a, T: Serialize> {
+    cell: &'a str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
 #[derive(Serialize)]
 struct Line<'a, T: Serialize> {
     v: u32,
@@ -89,6 +97,11 @@ impl Recorder {
         text.push(b'\n');
         let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
         Ok(file.write_all(&text)?)
+    }
+
+    /// Appends the line of a cell of this name, of which a table shows the last.
+    pub(crate) fn record_cell(&self, cell: &str, body: &impl Serialize) -> Result<()> {
+        self.record(&CellLine { cell, body })
     }
 
     /// The path of the lines, for users.

@@ -8,6 +8,7 @@ use longhaul_wan::{Rate, units};
 use serde::{Serialize, Serializer};
 
 use crate::kit::Options;
+use crate::meetings::{BesideChoice, Others, PathQueue};
 
 /// Goodput over emulated paths. Without a choice: all of what docs/BENCHMARKS.md lists; with one,
 /// the product of what is chosen
@@ -40,37 +41,43 @@ pub(crate) struct Plan {
     /// only
     #[arg(long)]
     quic: bool,
-    /// Only sessions beside others: one TCP connection with each share, ten of them, and another
-    /// session; with --rtt, --rate, --queue or --share, at these only
+    /// Only sessions beside others: TCP connections, another session, or nobody; with --rtt,
+    /// --rate, --queue, --share, --transport or --others, at these only
     #[arg(long)]
     beside: bool,
-    /// Queues, in round trips at the rate, for --beside [default: 0.25,1]
+    /// Queues, in round trips at the rate, or `policer`, for --beside [default:
+    /// 0.05,0.25,1,4,policer]
     #[arg(long, value_name = "BDP", value_delimiter = ',')]
-    queue: Vec<f64>,
+    queue: Vec<PathQueue>,
+    /// The others whom a session meets, for --beside [default: all of them]
+    #[arg(long, value_name = "WHO", value_delimiter = ',')]
+    others: Vec<Others>,
     /// Shares, for --beside [default: fair,polite,all]
     #[arg(long, value_name = "SHARE", value_delimiter = ',')]
     share: Vec<String>,
-    /// The transport [default: for --beside tcp, for --short as the program chooses]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) transport: Option<String>,
+    /// The transports for --beside, and the one for --short [default: for --beside tcp,udp,quic,
+    /// for --short as the program chooses]
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) transport: Vec<String>,
+    /// Only cells whose names have all of these words, as in --only='udp 20ms 1-cubic'; may be
+    /// repeated, for cells that have those of another one [default: all cells]
+    #[arg(long, value_name = "WORDS")]
+    pub(crate) only: Vec<String>,
+    /// Print the names of the chosen cells, and measure nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print the tables of all cells that were ever measured, the last time of each, and measure
+    /// nothing
+    #[arg(long)]
+    pub(crate) table: bool,
     /// An option for the push of the large file, as in `--with=--transport --with=quic`; may be
     /// repeated [default: none]
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) with: Vec<String>,
 }
 
-/// The paths and shares of sessions beside others.
-#[derive(Debug)]
-pub(crate) struct BesideChoice {
-    pub(crate) rate: Rate,
-    pub(crate) rtts: Vec<Duration>,
-    pub(crate) queues: Vec<f64>,
-    pub(crate) shares: Vec<String>,
-    pub(crate) transport: String,
-}
-
 /// A path to measure; its queue is one BDP.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Case {
     #[serde(rename = "rate_bits_per_s", serialize_with = "bits")]
     pub(crate) rate: Rate,
@@ -100,9 +107,11 @@ impl Plan {
         }
     }
 
-    /// The paths and shares of sessions beside others. `None` if they are not to be measured.
+    /// The meetings of sessions with others. `None` if they are not to be measured.
     pub(crate) fn beside(&self) -> Option<BesideChoice> {
-        let shares = ["fair", "polite", "all"].map(str::to_owned);
+        let of = |chosen: &[String], all: &[&str]| -> Vec<String> {
+            if chosen.is_empty() { all.iter().map(|&one| one.to_owned()).collect() } else { chosen.to_vec() }
+        };
         self.beside.then(|| BesideChoice {
             rate: self.rate.first().copied().unwrap_or(Rate::bits(GIGABIT)),
             rtts: if self.rtt.is_empty() {
@@ -110,9 +119,10 @@ impl Plan {
             } else {
                 self.rtt.clone()
             },
-            queues: if self.queue.is_empty() { QUEUES_BDP.to_vec() } else { self.queue.clone() },
-            shares: if self.share.is_empty() { shares.to_vec() } else { self.share.clone() },
-            transport: self.transport.clone().unwrap_or_else(|| "tcp".to_owned()),
+            queues: if self.queue.is_empty() { QUEUES.to_vec() } else { self.queue.clone() },
+            shares: of(&self.share, &["fair", "polite", "all"]),
+            transports: of(&self.transport, &["tcp", "udp", "quic"]),
+            others: if self.others.is_empty() { Others::ALL.to_vec() } else { self.others.clone() },
         })
     }
 
@@ -195,7 +205,8 @@ const GIGABIT: u64 = 1_000_000_000;
 const JUMBO: u32 = 9000;
 const RTT_MS: [u64; 3] = [20, 100, 300];
 const LOSS: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
-const QUEUES_BDP: [f64; 2] = [0.25, 1.0];
+const QUEUES: [PathQueue; 5] =
+    [PathQueue::Bdp(0.05), PathQueue::Bdp(0.25), PathQueue::Bdp(1.0), PathQueue::Bdp(4.0), PathQueue::Policer];
 const LOSS_QUIC: [f64; 2] = [0.0, 1e-2];
 /// The target shares, by round trip, then by loss.
 const TARGETS: [[f64; 4]; 3] = [[0.95, 0.95, 0.93, 0.90], [0.93, 0.93, 0.90, 0.88], [0.88, 0.88, 0.85, 0.80]];

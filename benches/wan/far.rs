@@ -10,6 +10,7 @@ use longhaul_wan::{Change, Config, Counters, Link, Wan};
 
 use crate::case::Case;
 use crate::kit::{Daemon, Longhaul};
+use crate::meetings::PathQueue;
 
 /// Both hosts; the daemon is ended before they go.
 pub(crate) struct Far {
@@ -20,14 +21,14 @@ pub(crate) struct Far {
 impl Far {
     /// A daemon of its own that serves `target`.
     pub(crate) fn new(longhaul: &Longhaul, case: &Case, target: &Path) -> Result<Far> {
-        Far::with_queue(longhaul, case, 1.0, target)
+        Far::with_queue(longhaul, case, PathQueue::Bdp(1.0), target)
     }
 
-    /// The same, where the queue holds so many round trips of the rate.
-    pub(crate) fn with_queue(longhaul: &Longhaul, case: &Case, bdp: f64, target: &Path) -> Result<Far> {
+    /// The same with this queue.
+    pub(crate) fn with_queue(longhaul: &Longhaul, case: &Case, queue: PathQueue, target: &Path) -> Result<Far> {
         let mut link = Link { mtu: case.mtu, ..Link::default() };
         let (rate, rtt, loss) = (case.rate.as_bits(), case.rtt.as_micros(), case.loss);
-        let path = format!("rate={rate}bit/s,rtt={rtt}us,loss={loss},queue={bdp}bdp");
+        let path = format!("rate={rate}bit/s,rtt={rtt}us,loss={loss},{}", queue.setting(case.rate));
         link.apply(&path.parse::<Change>()?);
         let wan = Wan::new(&Config { links: vec![link], ..Config::default() })?;
         let address = wan.far().address(0).into();

@@ -1,6 +1,6 @@
-//! Owns an ordinary TCP connection, under cubic, that sends as much as it can beside the measured
-//! push. Takes a path; gives the bytes that it carried between two moments. Must not know what else
-//! is on the path.
+//! Owns an ordinary TCP connection, under cubic or BBR, that sends as much as it can beside the
+//! measured push. Takes a path; gives the bytes that it carried between two moments. Must not know
+//! what else is on the path.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,6 +13,13 @@ use rustix::net::sockopt::set_tcp_congestion;
 use serde::Serialize;
 
 use crate::far::Far;
+
+/// The congestion control of such a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Congestion {
+    Cubic,
+    Bbr,
+}
 
 /// A connection that sends until it is ended.
 pub(crate) struct Flow {
@@ -40,9 +47,13 @@ struct Seen {
 
 impl Flow {
     /// Begins to send from near to far.
-    pub(crate) fn start(far: &Far) -> Result<Flow> {
+    pub(crate) fn start(far: &Far, congestion: Congestion) -> Result<Flow> {
         let (near, there) = far.pair()?;
-        set_tcp_congestion(&near, CONGESTION).context("cubic is not to be had")?;
+        let name = match congestion {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        };
+        set_tcp_congestion(&near, name).with_context(|| format!("{name} is not to be had on this host"))?;
         let (mut out, watched) = (near.try_clone()?, near.try_clone()?);
         // It ends by an error, when the socket is shut down.
         let sends = thread::spawn(move || while out.write_all(&ZEROS).is_ok() {});
@@ -86,6 +97,5 @@ fn receive(mut there: TcpStream, sender: &TcpStream) -> Result<Vec<Seen>> {
     }
 }
 
-const CONGESTION: &str = "cubic";
 const SAMPLE: Duration = Duration::from_millis(250);
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];

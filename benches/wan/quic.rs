@@ -10,8 +10,9 @@ use longhaul_wan::Rate;
 use serde::Serialize;
 
 use crate::case::Case;
+use crate::cells::{Cells, path_cell};
 use crate::far::Far;
-use crate::flow::{Carried, Flow};
+use crate::flow::{Carried, Congestion, Flow};
 use crate::kit::{Bench, END_S, Longhaul, START_S, table};
 use crate::large::{Job, Moved, push, push_over};
 
@@ -33,7 +34,12 @@ struct Measured {
 }
 
 /// Runs and prints a path for each share lost, with further options `with`.
-pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, losses: &[f64], with: &[String]) -> Result<()> {
+pub(crate) fn measure(
+    bench: &Bench,
+    longhaul: &Longhaul,
+    (losses, cells): (&[f64], &Cells),
+    with: &[String],
+) -> Result<()> {
     let rate = Rate::mbit(RATE_MBIT);
     let seconds = bench.options.amount(SECONDS, SECONDS_QUICK);
     let source = bench.scratch.file("source", ASKED_MBIT * 1_000_000 / 8 * seconds)?;
@@ -43,12 +49,18 @@ pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, losses: &[f64], with: 
     let mut rows = Vec::new();
     for loss in losses {
         let case = Case { rate, rtt: RTT, loss: *loss, mtu: 9000 };
+        let name = path_cell("quic", &case);
+        if !cells.has(&name) {
+            continue;
+        }
         let measured = both(bench, longhaul, &Job { case, with: &options, source: &source })?;
-        bench.recorder.record(&measured)?;
+        bench.recorder.record_cell(&name, &measured)?;
         rows.push(measured);
     }
     fs::remove_file(&source.path)?;
-    print(&rows);
+    if !rows.is_empty() {
+        print(&rows);
+    }
     Ok(())
 }
 
@@ -58,7 +70,7 @@ fn both(bench: &Bench, longhaul: &Longhaul, job: &Job<'_>) -> Result<Measured> {
     eprintln!("  {}: {:.0} Mbit/s", alone.name(), alone.goodput_bits_per_s / 1e6);
     let target = bench.scratch.subdir("target")?;
     let far = Far::new(longhaul, &job.case, &target)?;
-    let flow = Flow::start(&far)?;
+    let flow = Flow::start(&far, Congestion::Cubic)?;
     thread::sleep(FLOW_SETTLES);
     let from = Instant::now();
     thread::sleep(Duration::from_secs_f64(job.source.bytes as f64 * 8.0 / (ASKED_MBIT * 1_000_000) as f64));
@@ -66,7 +78,7 @@ fn both(bench: &Bench, longhaul: &Longhaul, job: &Job<'_>) -> Result<Measured> {
     drop(far);
     // A path of its own, as its counters go on.
     let far = Far::new(longhaul, &job.case, &target)?;
-    let flow = Flow::start(&far)?;
+    let flow = Flow::start(&far, Congestion::Cubic)?;
     thread::sleep(FLOW_SETTLES);
     let beside = push_over(&far, longhaul, job)?;
     let settled = |seconds: f64| beside.first + Duration::from_secs_f64(seconds);

@@ -12,6 +12,7 @@ use longhaul_wan::Rate;
 use serde::Serialize;
 
 use crate::case::Case;
+use crate::cells::{Cells, path_cell};
 use crate::far::Far;
 use crate::kit::{Bench, FileData, Longhaul, make_cold, median, run, table};
 
@@ -39,16 +40,30 @@ struct Brief {
 
 /// Runs and prints all rounds, with packets of both usual sizes, over `transport` or whatever the
 /// program chooses.
-pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, transport: Option<&str>) -> Result<()> {
+pub(crate) fn measure(bench: &Bench, longhaul: &Longhaul, transport: Option<&str>, cells: &Cells) -> Result<()> {
     let over: Vec<&str> = transport.iter().flat_map(|kind| ["--transport", kind]).collect();
-    trips(bench, longhaul, &over)?;
+    trips(bench, longhaul, &over, cells)?;
+    brief(bench, longhaul, &over, cells)
+}
+
+/// The name of a cell: over whatever the program chooses, `auto`.
+fn cell(kind: &str, over: &[&str], case: &Case) -> String {
+    path_cell(&format!("short {kind} {}", over.last().unwrap_or(&"auto")), case)
+}
+
+fn brief(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Result<()> {
+    let case = |loss: f64| Case { rate: Rate::mbit(1000), rtt: Duration::from_millis(100), loss, mtu: 9000 };
+    let chosen = [0.0, 1e-3, 1e-2].map(case).into_iter().filter(|case| cells.has(&cell("brief", over, case)));
+    let chosen: Vec<Case> = chosen.collect();
+    if chosen.is_empty() {
+        return Ok(());
+    }
     let source = bench.scratch.file("brief", bench.options.amount(BYTES, BYTES / 3))?;
     let mut rows = vec![["of the line", "first visit", "known peer", "all"].map(str::to_owned).to_vec()];
-    for loss in [0.0, 1e-3, 1e-2] {
-        let case = Case { rate: Rate::mbit(1000), rtt: Duration::from_millis(100), loss, mtu: 9000 };
+    for case in chosen {
         let mut runs: Vec<Brief> = Vec::new();
         for round in 0..bench.options.rounds() {
-            runs.extend(visits(bench, longhaul, (&case, &over), &source, round)?);
+            runs.extend(visits(bench, longhaul, (&case, over), &source, round)?);
         }
         let of = |is_known| -> Vec<f64> {
             runs.iter().filter(|run| run.is_known == is_known).map(|run| run.of_line).collect()
@@ -81,7 +96,7 @@ fn visits(
         let bits_per_s = source.bytes as f64 * 8.0 / begun.elapsed().as_secs_f64();
         remove_files(&target)?;
         let brief = Brief { case: *case, is_known, round, of_line: bits_per_s / case.rate.as_bits() as f64 };
-        bench.recorder.record(&brief)?;
+        bench.recorder.record_cell(&cell("brief", over, case), &brief)?;
         Ok::<_, anyhow::Error>(brief)
     };
     let both = [visit(false)?, visit(true)?];
@@ -102,14 +117,16 @@ fn remove_files(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str]) -> Result<()> {
+fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Result<()> {
+    let case = |mtu: u32| Case { rate: Rate::mbit(1000), rtt: ROUND_TRIP, loss: 0.0, mtu };
+    let chosen: Vec<Case> =
+        [9000, 1500].map(case).into_iter().filter(|case| cells.has(&cell("trips", over, case))).collect();
     let small = bench.scratch.file("1-KB", 1000)?;
     let large = bench.scratch.file("1-MB", 1_000_000)?;
-    for mtu in [9000, 1500] {
-        let case = Case { rate: Rate::mbit(1000), rtt: ROUND_TRIP, loss: 0.0, mtu };
+    for case in chosen {
         let mut runs: Vec<Short> = Vec::new();
         for round in 0..bench.options.rounds() {
-            let target = bench.scratch.subdir(&format!("short-{mtu}-{round}"))?;
+            let target = bench.scratch.subdir(&format!("short-{}-{round}", case.mtu))?;
             run(&mut longhaul.warm_up().context("a program")?)?;
             let far = Far::new(longhaul, &case, &target)?;
             let pull = longhaul.pull(&far.daemon, "private", "1-KB", &target.join("pulled"));
@@ -128,7 +145,7 @@ fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str]) -> Result<()> {
                 run(&mut command)?.good()?;
                 let round_trips = begun.elapsed().div_duration_f64(ROUND_TRIP);
                 let one = Short { case, what, round, round_trips };
-                bench.recorder.record(&one)?;
+                bench.recorder.record_cell(&cell("trips", over, &case), &one)?;
                 runs.push(one);
             }
         }
