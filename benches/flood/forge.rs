@@ -25,6 +25,8 @@ pub(crate) struct ForgedWaves {
     pub(crate) replayed: u64,
     /// Joins of strangers: that of a lane once more, with another proof, and of other sessions.
     pub(crate) joins: u64,
+    /// The same as `forged`, but so many bits a second: what a line of that rate carries.
+    pub(crate) line: u64,
 }
 
 /// A forgery, until it is dropped.
@@ -51,14 +53,15 @@ pub(crate) struct ForgedCounts {
 #[derive(Debug, Default)]
 struct Overheard {
     join: Option<Vec<u8>>,
-    /// Sender, receiver and bytes of sealed packets.
-    sealed: Vec<(SocketAddrV4, SocketAddrV4, Vec<u8>)>,
+    /// Sender, receiver and bytes of sealed packets, of those to the daemon and of those from it.
+    there: Vec<(SocketAddrV4, SocketAddrV4, Vec<u8>)>,
+    back: Vec<(SocketAddrV4, SocketAddrV4, Vec<u8>)>,
 }
 
 impl Overheard {
     /// Whether all that is kept is there.
     fn is_complete(&self) -> bool {
-        self.join.is_some() && self.sealed.len() >= KEPT
+        self.join.is_some() && self.there.len() >= KEPT_THERE && self.back.len() >= KEPT_BACK
     }
 }
 
@@ -115,7 +118,11 @@ fn listen(mut sniffer: Sniffer, daemon: SocketAddrV4, heard: &Mutex<Overheard>, 
                 heard.join = Some(packet.payload);
             }
             SEALED_FIRST..=SEALED_LAST if client == Some(packet.from) || client == Some(packet.to) => {
-                heard.sealed.push((packet.from, packet.to, packet.payload));
+                let is_there = packet.to == daemon;
+                let kept = if is_there { &mut heard.there } else { &mut heard.back };
+                for datagram in datagrams(&packet.payload) {
+                    kept.push((packet.from, packet.to, datagram.to_vec()));
+                }
             }
             _ => {}
         }
@@ -123,6 +130,14 @@ fn listen(mut sniffer: Sniffer, daemon: SocketAddrV4, heard: &Mutex<Overheard>, 
             return;
         }
     }
+}
+
+/// The datagrams of a run, which on this host is one packet until somebody cuts it: all of them but
+/// the last are as long as the first, whose header says how much it holds.
+fn datagrams(run: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let piece = (run[0] == SEALED_FIRST).then(|| run.get(22..24)).flatten();
+    let datagram = piece.map_or(run.len(), |piece| 40 + usize::from(u16::from_le_bytes([piece[0], piece[1]])));
+    run.chunks(datagram)
 }
 
 /// Sends what was overheard, and what was made of it.
@@ -144,7 +159,7 @@ impl Attacker {
             thread::sleep(Duration::from_millis(1));
         }
         let begun = Instant::now();
-        let mut sent = [0u64; 3];
+        let (mut sent, mut on_line) = ([0u64; 3], 0u64);
         let mut answer = [0; 2048];
         while !over.load(Ordering::Relaxed) {
             let micros = begun.elapsed().as_micros() as u64;
@@ -155,12 +170,17 @@ impl Attacker {
                 sent[at] = sent[at].max(due.saturating_sub(per_s / 50));
                 for n in sent[at]..due {
                     match at {
-                        0 => self.forge(&heard, n),
+                        0 => drop(self.forge(&heard, n)),
                         1 => self.replay(&heard, n),
                         _ => self.join(&heard, n),
                     }
                 }
                 sent[at] = due;
+            }
+            let due = micros * (waves.line / 8) / 1_000_000;
+            on_line = on_line.max(due.saturating_sub(waves.line / 400));
+            while on_line < due {
+                on_line += HEADERS + self.forge(&heard, on_line);
             }
             drop(heard);
             for stranger in &self.strangers {
@@ -172,9 +192,9 @@ impl Attacker {
         }
     }
 
-    /// A packet of the lane with a change that nobody but its ends could hide.
-    fn forge(&self, heard: &Overheard, n: u64) {
-        let Some((from, to, packet)) = pick(heard, n) else { return };
+    /// A packet of the lane with a change that nobody but its ends could hide. Gives its bytes.
+    fn forge(&self, heard: &Overheard, n: u64) -> u64 {
+        let Some((from, to, packet)) = pick(heard, n) else { return 0 };
         let mut forged = packet.clone();
         let last = forged.len() - 1;
         match n % 3 {
@@ -184,6 +204,7 @@ impl Attacker {
             _ => forged[16 + scattered(n) as usize % (last - 15)] ^= 0x80,
         }
         self.say_as(*from, *to, &forged, &self.counts.forged);
+        forged.len() as u64
     }
 
     fn replay(&self, heard: &Overheard, n: u64) {
@@ -231,7 +252,9 @@ impl Attacker {
 }
 
 fn pick(heard: &Overheard, n: u64) -> Option<&(SocketAddrV4, SocketAddrV4, Vec<u8>)> {
-    heard.sealed.get(scattered(n) as usize % heard.sealed.len().max(1)).filter(|(_, _, packet)| packet.len() > 32)
+    // One of three is of the daemon's, whose packets are statuses.
+    let kept = if scattered(n) >> 32 & 0xff < 85 { &heard.back } else { &heard.there };
+    kept.get(scattered(n) as usize % kept.len().max(1)).filter(|(_, _, packet)| packet.len() > 32)
 }
 
 /// Another number, which looks like any (splitmix64).
@@ -245,7 +268,10 @@ fn scattered(n: u64) -> u64 {
 const JOIN: u8 = 0x21;
 const SEALED_FIRST: u8 = 0x23;
 const SEALED_LAST: u8 = 0x28;
-/// Packets of a lane that are kept.
-const KEPT: usize = 64;
+/// Bytes of the headers of IPv4 and UDP.
+const HEADERS: u64 = 28;
+/// Packets of a lane that are kept, of those to the daemon and of those from it.
+const KEPT_THERE: usize = 64;
+const KEPT_BACK: usize = 8;
 /// Addresses of strangers, in the network of the honest client.
 const STRANGERS: u8 = 10;

@@ -21,7 +21,7 @@ use forge::{ForgedWaves, Forgery};
 fn forged_and_copied_packets_and_wrong_joins_neither_end_a_lane_nor_are_answered() {
     let site = Site::new();
     files::make(site.client.path("f"), 1, 40 << 20);
-    let waves = ForgedWaves { forged: 10_000, replayed: 5_000, joins: 20_000 };
+    let waves = ForgedWaves { forged: 10_000, replayed: 5_000, joins: 20_000, line: 0 };
     let forgery = Forgery::start(daemon_addr(&site), waves).expect("root may");
     let push = ["push", "--json", "--peer-key", site.daemon.key(), "--transport", "udp", "--retry-for", "0"];
     let outcome = site.client.run(push).args(["--rate", "120Mbit/s", "f"]).arg(site.url("f")).finish();
