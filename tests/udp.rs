@@ -151,6 +151,25 @@ fn a_lane_that_stands_still_while_another_moves_is_replaced_and_nothing_lacks() 
     }
 }
 
+/// A NAT forgets a lane and gives its next datagrams another port. There is no migration: the lane
+/// is lost, and whoever sends from that port is a stranger.
+#[test]
+fn a_lane_whose_address_changes_is_replaced_and_nobody_answers_at_the_new_one() {
+    let way = Relayed::new();
+    let relay = way.relay();
+    let site = &way.wired.site;
+    files::make(site.client.path("f"), 1, 40 * MIB);
+    relay.moved.is_used.store(true, Ordering::Relaxed);
+    relay.limit.store(3 << 20, Ordering::Relaxed);
+    let options = ["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB", "--rate", "160Mbit/s"];
+    let outcome = moves(site, Direction::Push, way.addr(), &options).args(["--stall-timeout", "1s"]).finish();
+    assert_same(site, &outcome);
+    assert!(relay.lanes() >= 3, "{} lanes: {outcome}", relay.lanes());
+    assert!(relay.moved.sent.load(Ordering::Relaxed) > 20, "{outcome}");
+    let heard = relay.moved.port.recv(&mut [0; 2000]);
+    assert!(heard.is_err(), "a stranger was answered with {heard:?} bytes");
+}
+
 /// A daemon behind a port that carries its connections, and may have a relay of datagrams beside.
 struct Relayed {
     wired: Wired,
@@ -177,9 +196,32 @@ struct Relay {
     /// Bytes of a lane from the daemon or to it after which it is cut off, if no other was. The
     /// first of all is cut off at its first datagram if this is 0, and so are all others.
     limit: Arc<AtomicU64>,
+    moved: Arc<Moved>,
     over: Arc<AtomicBool>,
     lanes: Arc<Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Another port of the relay, as of a NAT that has forgotten a lane: the daemon does not know it.
+struct Moved {
+    /// Whether the datagrams to the daemon of a lane that is cut off go on from here.
+    is_used: AtomicBool,
+    port: UdpSocket,
+    sent: AtomicU64,
+}
+
+impl Moved {
+    fn new() -> Moved {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap();
+        port.set_nonblocking(true).unwrap();
+        Moved { is_used: AtomicBool::new(false), port, sent: AtomicU64::new(0) }
+    }
+
+    fn send(&self, datagram: &[u8], daemon: SocketAddr) {
+        if self.is_used.load(Ordering::Relaxed) && self.port.send_to(datagram, daemon).is_ok() {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// How much a lane has carried, and which was cut off.
@@ -211,7 +253,8 @@ impl Relay {
         let (lanes, cut) = (Arc::new(Mutex::new(HashMap::new())), Cut::default());
         let port = Arc::new(port);
         port.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let (known, until, most) = (lanes.clone(), over.clone(), limit.clone());
+        let moved = Arc::new(Moved::new());
+        let (known, until, most, elsewhere) = (lanes.clone(), over.clone(), limit.clone(), moved.clone());
         let thread = thread::spawn(move || {
             let (mut datagram, mut backs) = (vec![0; 65_536], Vec::new());
             while !until.load(Ordering::Relaxed) {
@@ -231,11 +274,13 @@ impl Relay {
                 });
                 if cut.passes(client, len, most.load(Ordering::Relaxed)) {
                     let _ = onward.send(&datagram[..len]);
+                } else {
+                    elsewhere.send(&datagram[..len], daemon);
                 }
             }
             backs.into_iter().for_each(|back: JoinHandle<()>| back.join().unwrap());
         });
-        Relay { limit, over, lanes, thread: Some(thread) }
+        Relay { limit, moved, over, lanes, thread: Some(thread) }
     }
 
     /// The number of lanes that ever asked to join.

@@ -3,6 +3,7 @@
 
 mod auto;
 mod ends;
+mod harm;
 mod manners;
 mod quic;
 mod road;

@@ -41,22 +41,6 @@ fn a_hole_that_opens_under_a_lane_over_udp_is_gone_around_by_it() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn an_outage_of_five_seconds_is_survived_by_udp() {
-    let far = Far::new("rate=400Mbit/s,rtt=40ms");
-    files::make(far.client.path("f"), 1, 90 * MIB);
-    let running = far.run("push").args(UDP).arg("f").arg(far.daemon.url("data/f")).start();
-    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 20 << 20));
-    far.change("link=down");
-    // The only way to be cut off for a time is to wait for it.
-    std::thread::sleep(Duration::from_secs(5));
-    far.change("link=up");
-    let outcome = running.finish();
-    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
-    tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
-}
-
-#[test]
-#[ignore = "needs root: run by .ci/run"]
 fn a_rate_is_kept_on_the_wire_by_udp_on_a_path_that_loses() {
     for lanes in ["1", "3"] {
         let far = Far::new("rate=1Gbit/s,rtt=40ms,loss=1e-2");

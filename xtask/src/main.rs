@@ -11,6 +11,7 @@ mod kills;
 mod kit;
 mod long;
 mod medium;
+mod outages;
 mod peers;
 mod sim;
 #[path = "../../benches/kit/sniff.rs"]
@@ -40,11 +41,14 @@ enum Xtask {
     /// promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
-    /// kills, fuzz targets, exchanges of names, runs over ssh
+    /// kills, fuzz targets, exchanges of names, runs over ssh, outages
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
     /// promise
     Medium(medium::MediumArgs),
+    /// Cut lanes over UDP off for 3 and for 25 s in mid-transfer, for which the gate has no time
+    /// (needs root)
+    Outages,
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print
     /// the README's table
     Peers(peers::PeersArgs),
@@ -66,6 +70,7 @@ fn main() -> Result<()> {
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),
         Xtask::Medium(args) => medium::run(&args),
+        Xtask::Outages => outages::run(),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
         Xtask::Ssh(args) => ssh::run(&args),

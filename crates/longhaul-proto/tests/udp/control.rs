@@ -107,6 +107,16 @@ fn two_sessions_share_a_path() {
     }
 }
 
+/// A session has one control, whatever its lanes are: each of sixteen would take a flow's part.
+#[test]
+fn sixteen_lanes_take_the_part_of_one() {
+    for (rtt, queue) in [(0.02, 1.0), (0.1, 0.25)] {
+        let [one, sixteen] = [1, 16].map(|lanes| play(Case { rtt, queue, lanes, ..BESIDE }));
+        let is_fair = sixteen.cubic >= 300.0 && sixteen.ours[0] >= 300.0;
+        assert!(is_fair && sixteen.ours[0] < 1.3 * one.ours[0], "{rtt} s, {queue}: {one:?} {sixteen:?}");
+    }
+}
+
 /// It has up to twice its part in a queue of 20 ms, and more in others: that is not solved.
 #[test]
 fn ten_cubic_flows_leave_a_session_its_part_however_long_it_lasts() {

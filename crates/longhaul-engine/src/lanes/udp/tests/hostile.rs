@@ -166,6 +166,44 @@ fn forged_pieces_whose_place_has_landed_are_seen() {
     assert!(ended.forged > 20, "{} were found out", ended.forged);
 }
 
+/// Somebody who has recorded a whole lane plays it into another one, addressed to that one's ends;
+/// and all that these say themselves again and again, to either of them.
+#[test]
+fn whole_lanes_that_are_played_again_move_nothing() {
+    let units = |from: u64| (from..from + 3).map(|index| unit(index, CHUNK)).collect::<Vec<_>>();
+    let recorded: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let into = recorded.clone();
+    let mut world = World::new();
+    let relay = Relay::to(world.addr, move |_, datagram| {
+        into.lock().expect("sound").push(datagram.to_vec());
+        vec![datagram.to_vec()]
+    });
+    check(&carry(Way::Push, world.lane(Some(relay.addr)), units(0), None, |_, _| {}), &units(0));
+    drop(relay);
+    let others = std::mem::take(&mut *recorded.lock().expect("sound"));
+    // By kind: what goes one way is played again that way.
+    let own = Mutex::new(std::collections::BTreeMap::<u8, Vec<Vec<u8>>>::new());
+    let mut world = World::new();
+    let relay = Relay::to(world.addr, move |number, datagram| {
+        let mut own = own.lock().expect("sound");
+        let own = own.entry(datagram[0]).or_default();
+        own.push(datagram.to_vec());
+        let (mut other, again) = (&others[number as usize % others.len()], &own[(7 * number as usize) % own.len()]);
+        let addressed = [&other[..4], &datagram[4..8], &other[8..]].concat();
+        if number % 2 == 0 {
+            other = &addressed;
+        }
+        match number {
+            // The join is not what is tried here.
+            0..3 => vec![datagram.to_vec()],
+            _ => vec![other.clone(), again.clone(), datagram.to_vec()],
+        }
+    });
+    let ended = carry(Way::Push, world.lane(Some(relay.addr)), units(100), Some(20_000_000), |_, _| {});
+    check(&ended, &units(100));
+    assert!(ended.forged > 20, "{} did not open", ended.forged);
+}
+
 #[test]
 fn a_lane_stands_on_the_smallest_path_before_there_is_anything_to_send() {
     let mut world = World::new();
