@@ -1,11 +1,11 @@
 //! The circuit breaker of a path's UDP lanes (RFC 8084): apart from the control of the rate, and
 //! simpler than it.
 //!
-//! In: lanes that begin and end, each status of one, and the passing of time. Out: an order
-//! ([`BreakerOrder`]): the part of the control's rate that may be sent, or that data stops, or that
-//! the lanes end. It counts what the receiver says came and what the sender found lost, and asks no
-//! control: a control that fails to slow down is stopped all the same. Knows no rate that was
-//! decided and no lane but by its number.
+//! In: lanes that begin and end, each message and each status of one, and the passing of time. Out:
+//! an order ([`BreakerOrder`]): the part of the control's rate that may be sent, or that data
+//! stops, or that the lanes end. It counts what the receiver says came and what the sender found
+//! lost, and asks no control: a control that fails to slow down is stopped all the same. Knows no
+//! rate that was decided and no lane but by its number.
 //!
 //! | found | order |
 //! |---|---|
@@ -15,14 +15,17 @@
 //! | too much lost (2) | all UDP lanes of the path end, for 30 s, then 60 s, up to 900 s (3) |
 //! | less than half arrives in an interval, under `all` | a fair share from then on |
 //!
-//! 1. 1.5 round trips and three report times, 200 ms at least. The rate doubles each round trip
+//! 1. 1.5 round trips and three report times, 200 ms at least, after the first message since the
+//!    last news, and three messages: where few packets are sent, the time between two of them is no
+//!    silence of the path, and one of them may be lost by chance. The rate doubles each round trip
 //!    once it is heard of again. Something is heard if a status says that a packet came, or was
 //!    found lost: statuses that only repeat themselves while bytes are on their way are none.
-//! 2. More than a tenth beyond the path's own loss in three intervals in a row, while less than a
-//!    quarter of the best rate of the last minute arrives; or in five, whatever arrives, unless
-//!    no more is sent in the last than a few TCP connections would send there (the equation of RFC
-//!    8083) and half of it comes: that is a slow line, and harms nobody. Who takes all has no such
-//!    leave, and a round trip below 10 ms counts as that: on a short one few are many.
+//! 2. More than a tenth beyond the path's own loss, and more than chance, in three intervals in a
+//!    row, while less than a quarter of the best rate of the last minute arrives; or in five,
+//!    whatever arrives, unless no more is sent in the last than a few TCP connections would send
+//!    there (the equation of RFC 8083) and half of it comes: that is a slow line, and harms nobody.
+//!    Who takes all has no such leave, and a round trip below 10 ms counts as that: on a short one
+//!    few are many.
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
@@ -64,12 +67,7 @@ pub struct UdpBreaker {
     /// Whether all lanes ended, so that nothing is owed.
     is_idle: bool,
     round_trip: Duration,
-    /// When a status came last, or data began to be owed one.
-    heard: Timestamp,
-    /// Halvings of the rate that are in force, and when the next one is due or the last is taken
-    /// back.
-    halved: u32,
-    changes: Timestamp,
+    silence: BreakerSilence,
     interval: BreakerInterval,
     /// Intervals in a row that lost too much, and when the last of them ended.
     bad: (u32, Timestamp),
@@ -79,6 +77,18 @@ pub struct UdpBreaker {
     rates: VecDeque<(Timestamp, f64)>,
     opening: BreakerOpening,
     all: BreakerAll,
+}
+
+/// The time for which the other end has owed an answer, and what follows from it.
+#[derive(Clone, Copy, Debug)]
+struct BreakerSilence {
+    /// When the first message was sent that was not answered, and how many were since then. `None`
+    /// if no answer is owed.
+    owed: Option<(Timestamp, u32)>,
+    /// Halvings of the rate that are in force, and when the next one is due or the last is taken
+    /// back.
+    halved: u32,
+    changes: Timestamp,
 }
 
 /// All of a path, as a session may take it.
@@ -128,9 +138,7 @@ impl UdpBreaker {
             lanes: BreakerLanes::default(),
             is_idle: false,
             round_trip,
-            heard: now,
-            halved: 0,
-            changes: now,
+            silence: BreakerSilence { owed: None, halved: 0, changes: now },
             interval: BreakerInterval { since: now, ..BreakerInterval::default() },
             bad: (0, now),
             own: 0.0,
@@ -143,11 +151,17 @@ impl UdpBreaker {
     /// A lane has joined: from now on something may be owed.
     pub fn begin_lane(&mut self, now: Timestamp, lane: LaneId) {
         if self.lanes.known.is_empty() {
-            (self.heard, self.halved) = (now, 0);
+            (self.silence.owed, self.silence.halved) = (Some((now, 0)), 0);
         }
         self.is_idle = false;
         self.lanes.ended.take(lane);
         self.lanes.known.entry(lane).or_default();
+    }
+
+    /// A lane has sent a message that the other end is to answer.
+    pub fn handle_sent(&mut self, now: Timestamp) {
+        let (_, messages) = self.silence.owed.get_or_insert((now, 0));
+        *messages = messages.saturating_add(1);
     }
 
     /// Takes a status of a lane. `round_trip` is the path's, smoothed.
@@ -177,18 +191,20 @@ impl UdpBreaker {
         if !came && sample.flying_bytes > 0 {
             return;
         }
-        if self.halved > 0 && now.since(self.heard) > self.silence() {
-            self.changes = now.after(self.round_trip);
+        if self.silence.halved > 0 && self.silent(now) > self.silence_borne() {
+            // Each answer doubles the rate, however seldom this end hears one.
+            self.silence.halved -= 1;
+            self.silence.changes = now.after(self.round_trip);
         }
-        self.heard = now;
+        self.silence.owed = None;
         if self.opening.open.is_none() {
             self.judge(now);
         }
     }
 
     /// Nothing of any lane is on its way, so no status is owed.
-    pub fn handle_idle(&mut self, now: Timestamp) {
-        self.heard = now;
+    pub fn handle_idle(&mut self) {
+        self.silence.owed = None;
     }
 
     /// A lane is over.
@@ -208,26 +224,28 @@ impl UdpBreaker {
             self.close(now);
         }
         if self.is_idle {
-            (self.heard, self.halved) = (now, 0);
+            (self.silence.owed, self.silence.halved) = (None, 0);
         }
-        let silent = now.since(self.heard);
+        let (silent, borne) = (self.silent(now), self.silence_borne());
+        let messages = self.silence.owed.map_or(0, |(_, messages)| messages);
         if silent >= LOST_AFTER {
             return BreakerOrder::Lost;
         }
         if silent >= STOP_AFTER {
             return BreakerOrder::Probe;
         }
-        if silent >= self.silence() {
-            let more = 1 + (silent - self.silence()).as_micros() / self.round_trip.as_micros().max(1000);
-            self.halved = self.halved.max(u32::try_from(more).unwrap_or(HALVED_MOST).min(HALVED_MOST));
-            self.changes = now.after(self.round_trip);
+        let silence = &mut self.silence;
+        if silent >= borne && messages >= SILENT_MESSAGES {
+            let more = 1 + (silent - borne).as_micros() / self.round_trip.as_micros().max(1000);
+            silence.halved = silence.halved.max(u32::try_from(more).unwrap_or(HALVED_MOST).min(HALVED_MOST));
+            silence.changes = now.after(self.round_trip);
         } else {
-            while self.halved > 0 && now >= self.changes {
-                self.halved -= 1;
-                self.changes = self.changes.after(self.round_trip.max(Duration::from_millis(1)));
+            while silence.halved > 0 && now >= silence.changes {
+                silence.halved -= 1;
+                silence.changes = silence.changes.after(self.round_trip.max(Duration::from_millis(1)));
             }
         }
-        BreakerOrder::Go(self.halved)
+        BreakerOrder::Go(silence.halved)
     }
 
     /// The share that the session takes of the path. A fair one before it is said.
@@ -240,8 +258,13 @@ impl UdpBreaker {
         self.all.is_allowed
     }
 
+    /// The time for which an answer has been owed.
+    fn silent(&self, now: Timestamp) -> Duration {
+        self.silence.owed.map_or(Duration::ZERO, |(since, _)| now.since(since))
+    }
+
     /// The time without a status after which the rate is halved.
-    fn silence(&self) -> Duration {
+    fn silence_borne(&self) -> Duration {
         (self.round_trip * 3 / 2 + report_interval(self.round_trip) * 3).max(SILENCE_LEAST)
     }
 
@@ -272,7 +295,9 @@ impl UdpBreaker {
         if lost > ALL_LOST {
             self.all.is_allowed = false;
         }
-        if lost <= LOST_BORNE + self.own {
+        let borne = LOST_BORNE + self.own;
+        // A path that loses a tenth by chance loses more than that in every other interval.
+        if lost <= borne + SIGMAS * (borne * (1.0 - borne) / packets as f64).sqrt() {
             self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
             self.bad.0 = 0;
             if now.since(self.opening.good_since) >= FORGIVEN_AFTER {
@@ -303,7 +328,8 @@ impl UdpBreaker {
 
     /// Lets everything through again.
     fn close(&mut self, now: Timestamp) {
-        (self.opening.open, self.bad, self.halved, self.heard) = (None, (0, now), 0, now);
+        (self.opening.open, self.bad) = (None, (0, now));
+        (self.silence.owed, self.silence.halved) = (None, 0);
         self.interval = BreakerInterval { since: now, ..BreakerInterval::default() };
         self.opening.good_since = now;
         self.rates.clear();
@@ -314,6 +340,9 @@ impl UdpBreaker {
 const SILENCE_LEAST: Duration = Duration::from_millis(200);
 const STOP_AFTER: Duration = Duration::from_secs(4);
 const LOST_AFTER: Duration = Duration::from_secs(20);
+/// Messages without an answer that show a silence: with a loss of 10 % three in a row are lost once
+/// in 1,000 times.
+const SILENT_MESSAGES: u32 = 3;
 /// Most halvings: to 1/64.
 const HALVED_MOST: u32 = 6;
 /// The shortest interval, and round trips of one.
@@ -323,7 +352,9 @@ const INTERVAL_ROUNDS: u32 = 5;
 const INTERVAL_MOST: Duration = Duration::from_secs(60);
 /// The part of all packets that may be lost beyond the path's own loss, ...
 const LOST_BORNE: f64 = 0.1;
-/// ... of which an interval shows this much, and which is no more than this.
+/// ... deviations of chance within which that may be, ...
+const SIGMAS: f64 = 3.0;
+/// ... and of which an interval shows this much, and which is no more than this.
 const OWN_STEP: f64 = 0.1;
 const OWN_MOST: f64 = 0.1;
 /// The part of all packets whose loss breaks a slow line too, and the TCP connections as much as

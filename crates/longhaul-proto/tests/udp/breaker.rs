@@ -9,7 +9,7 @@ use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
 use super::line::session::ControlMutant;
-use super::line::{Case, LINE, Line, LineEvent, at};
+use super::line::{Case, Dice, LINE, Line, LineEvent, at};
 
 /// Seconds from a step of the loss to 30 % until the breaker opens. Infinite if it does not.
 fn opens_after(case: Case) -> f64 {
@@ -102,7 +102,8 @@ fn who_loses_half_of_what_is_sent_no_longer_takes_all() {
 fn a_path_on_which_nothing_is_owed_is_not_silent() {
     let mut breaker = UdpBreaker::new(Timestamp(0), Duration::from_millis(100));
     for second in 1..100 {
-        breaker.handle_idle(at(f64::from(second)));
+        breaker.handle_sent(at(f64::from(second) - 0.9));
+        breaker.handle_idle();
         assert_eq!(breaker.poll_order(at(f64::from(second) + 0.1)), BreakerOrder::Go(0));
     }
 }
@@ -146,6 +147,7 @@ impl Statuses {
             flying_bytes: 100_000,
         };
         self.breaker.handle_status(at(self.now), LaneId(0), &sample, self.round_trip);
+        self.breaker.handle_sent(at(self.now));
         self.breaker.poll_order(at(self.now))
     }
 
@@ -176,6 +178,59 @@ fn statuses_that_say_nothing_new_while_bytes_fly_are_no_sign_of_life() {
     assert_eq!(seen[seen.len() - 2..], [BreakerOrder::Probe, BreakerOrder::Lost]);
 }
 
+/// 9 kB at 64 kB/s, halved six times, are a packet in 9 s: the time between two of them was taken
+/// for a silence of the path, for good.
+#[test]
+fn a_thread_that_hears_answers_late_and_sends_seldom_has_its_rate_again_after_six_answers() {
+    let mut statuses = Statuses::new();
+    for _ in 0..50 {
+        statuses.hear(0.01, 0, 0);
+    }
+    assert_eq!(statuses.hear(0.01, 0, 0), BreakerOrder::Go(6));
+    for answers in 1..=6 {
+        // It is heard when the thread wakes for its next turn.
+        let order = statuses.hear(0.5, 1, 0);
+        assert!(matches!(order, BreakerOrder::Go(halved) if halved <= 6 - answers), "{answers}: {order:?}");
+    }
+}
+
+#[test]
+fn the_time_between_seldom_packets_and_two_lost_ones_in_a_row_are_no_silence() {
+    let mut breaker = UdpBreaker::new(at(0.0), ROUND_TRIP);
+    breaker.begin_lane(at(0.0), LaneId(0));
+    let mut statuses = Statuses { breaker, ..Statuses::new() };
+    for _ in 0..20 {
+        assert_eq!(statuses.hear(0.5, 1, 0), BreakerOrder::Go(0));
+        for later in [0.3, 0.5] {
+            statuses.breaker.handle_sent(at(statuses.now + later - 0.1));
+            let order = statuses.breaker.poll_order(at(statuses.now + later));
+            assert_eq!(order, BreakerOrder::Go(0), "two messages are owed an answer");
+            statuses.breaker.handle_idle();
+        }
+    }
+    statuses.breaker.handle_sent(at(statuses.now));
+    for _ in 0..2 {
+        statuses.breaker.handle_sent(at(statuses.now + 0.1));
+    }
+    assert_eq!(statuses.breaker.poll_order(at(statuses.now + 0.19)), BreakerOrder::Go(0));
+    assert!(matches!(statuses.breaker.poll_order(at(statuses.now + 0.3)), BreakerOrder::Go(1..=6)));
+}
+
+#[test]
+fn a_tenth_that_is_lost_by_chance_opens_nothing_and_a_third_does() {
+    for (loss, opens) in [(0.1, false), (0.33, true)] {
+        for (seed, packets) in (1..60).zip([60, 300, 3000].into_iter().cycle()) {
+            let (mut statuses, mut dice) = (Statuses::over(ROUND_TRIP, PathShare::All), Dice(seed * 0x9E37_79B9));
+            let mut is_open = false;
+            for _ in 0..60 {
+                let lost = (0..packets).filter(|_| dice.roll() < loss).count() as u32;
+                is_open |= matches!(statuses.hear(1.0, packets - u64::from(lost), lost), BreakerOrder::Open(_));
+            }
+            assert_eq!(is_open, opens, "{loss} of {packets}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn lanes_that_were_lost_are_so_no_longer_when_they_have_ended() {
     let mut statuses = Statuses::new();
@@ -201,7 +256,7 @@ fn a_rate_of_few_packets_is_judged_too() {
     let mut statuses = Statuses::new();
     for _ in 0..20 {
         assert_eq!(statuses.hear(1.1, 50, 50), BreakerOrder::Go(0));
-        statuses.breaker.handle_idle(at(statuses.now + 120.0));
+        statuses.breaker.handle_idle();
         statuses.now += 120.0;
     }
 }

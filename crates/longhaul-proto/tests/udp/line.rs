@@ -18,7 +18,7 @@ use longhaul_proto::udp::control::UdpControl;
 use cubic::CubicFlow;
 use session::{ControlMutant, LineSession};
 
-/// A line of 1 Gbit/s, in bytes/s, and a packet's bytes.
+/// A line of 1 Gbit/s, in bytes/s, and a usual packet's bytes.
 pub(crate) const LINE: f64 = 125e6;
 pub(crate) const PACKET: f64 = 1472.0;
 const MBIT: f64 = 8e-6;
@@ -43,6 +43,8 @@ pub(crate) struct Case {
     /// The queue in round trips, and the part of all packets that the line loses by itself.
     pub(crate) queue: f64,
     pub(crate) loss: f64,
+    /// Bytes of each packet.
+    pub(crate) packet: f64,
     pub(crate) share: PathShare,
     pub(crate) ceiling: Option<u64>,
     pub(crate) known: Option<u64>,
@@ -103,6 +105,8 @@ pub(crate) enum LineTwist {
     Rough(f64, f64),
     /// Datagrams are said to be of 8972 bytes from this time on.
     Large(f64),
+    /// Threads that wait for their turn hear nothing but each so many seconds.
+    Naps(f64),
 }
 
 impl Case {
@@ -111,6 +115,7 @@ impl Case {
         rtt: 0.1,
         queue: 1.0,
         loss: 0.0,
+        packet: PACKET,
         share: PathShare::Fair,
         ceiling: None,
         known: None,
@@ -235,7 +240,7 @@ impl Line {
     /// The figures of the time that was measured.
     pub(crate) fn figures(&self) -> LineFigures {
         let seconds = self.now.min(self.case.to) - self.case.from;
-        let scale = PACKET * MBIT / seconds;
+        let scale = self.case.packet * MBIT / seconds;
         LineFigures {
             ours: self.sums.ours.iter().map(|packets| packets * scale).collect(),
             cubic: self.sums.cubic * scale,
@@ -254,7 +259,7 @@ impl Line {
         let blocks = is_out || event == Some(LineEvent::NoStatuses);
         let rtt = self.rtt();
         for session in &mut self.sessions {
-            session.begin(self.now, rtt + self.backlog * PACKET / line_of(event));
+            session.begin(self.now, rtt + self.backlog * self.case.packet / line_of(event));
             session.hear(self.now, rtt, blocks);
         }
         for cubic in &mut self.cubics {
@@ -277,8 +282,8 @@ impl Line {
 
     /// Trains of all flows by turns.
     fn enqueue(&mut self, mut offers: Vec<(usize, usize, u32)>, event: Option<LineEvent>) {
-        let room = (self.case.queue * self.case.rtt * LINE / PACKET).max(10.0);
-        let policed = if let Some(LineEvent::Policed(rate)) = event { Some(rate / PACKET) } else { None };
+        let room = (self.case.queue * self.case.rtt * LINE / self.case.packet).max(10.0);
+        let policed = if let Some(LineEvent::Policed(rate)) = event { Some(rate / self.case.packet) } else { None };
         if let Some(rate) = policed {
             self.bucket = (self.bucket + rate * self.step).min((rate * 0.005).max(10.0));
         }
@@ -316,7 +321,7 @@ impl Line {
             _ => self.case.loss,
         };
         let rtt = self.rtt();
-        self.served += line * self.step / PACKET;
+        self.served += line * self.step / self.case.packet;
         while let Some(mut train) = self.queue.front().copied() {
             if f64::from(train.packets) > self.served {
                 return;
@@ -362,13 +367,13 @@ impl Line {
 
     fn measure(&mut self) {
         if (self.case.from..self.case.to).contains(&self.now) {
-            let queue = self.backlog * PACKET / line_of(self.event());
+            let queue = self.backlog * self.case.packet / line_of(self.event());
             self.sums.queue += queue * self.step;
             self.sums.longest = self.sums.longest.max(queue);
         }
         let round = ((self.now - self.case.begin) / self.case.rtt) as u32;
         if round > self.round {
-            if self.arrived * PACKET > 0.9 * line_of(self.event()) * self.case.rtt * (1.0 - self.case.loss)
+            if self.arrived * self.case.packet > 0.9 * line_of(self.event()) * self.case.rtt * (1.0 - self.case.loss)
                 && self.sums.full_after.is_infinite()
             {
                 self.sums.full_after = f64::from(round);

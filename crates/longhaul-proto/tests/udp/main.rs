@@ -6,6 +6,7 @@ mod control;
 mod hands;
 mod known;
 mod line;
+mod lossy;
 mod mutants;
 mod receiving;
 mod roads;

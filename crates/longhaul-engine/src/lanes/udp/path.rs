@@ -153,6 +153,16 @@ impl UdpPath {
     pub(crate) fn sent(&self, lane: LaneId, bytes: u64) {
         if let Some(state) = self.lock().as_mut() {
             *state.flying.entry(lane).or_default() += bytes;
+            let now = state.now();
+            state.breaker.handle_sent(now);
+        }
+    }
+
+    /// Has the account keep the rate of now, as a lane that waits for its turn asks no leave.
+    pub(crate) fn pace(&self, pacer: &Pacer) {
+        if let Some(state) = self.lock().as_mut() {
+            let now = state.now();
+            state.pace(now, pacer);
         }
     }
 
@@ -162,7 +172,7 @@ impl UdpPath {
         let Some(state) = guard.as_mut() else { return PathLeave::Data };
         let (now, flying) = (state.now(), state.flying.values().sum::<u64>());
         if flying == 0 {
-            state.breaker.handle_idle(now);
+            state.breaker.handle_idle();
         }
         match state.pace(now, pacer) {
             BreakerOrder::Go(_) if flying < state.control.flight_limit() => PathLeave::Data,

@@ -191,6 +191,9 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         let (pulse, mut said) = (self.means.pulse, self.clock.now());
         pulse.paced_while(pacer, turn, || {
             self.hear(Duration::ZERO, feed)?;
+            if let Some(path) = self.means.path {
+                path.pace(pacer);
+            }
             let now = self.clock.now();
             if now.since(said) >= SIGN_EACH {
                 said = now;

@@ -287,7 +287,7 @@ impl Pulse {
         admitted
     }
 
-    /// As [`Pulse::paced`], of a lane with several units, which does `meanwhile` once a second. An
+    /// As [`Pulse::paced`], of a lane with several units, which does `meanwhile` each 50 ms. An
     /// error of that ends the wait. Without a rate all of `bytes` may go.
     pub(crate) fn paced_while<E>(
         &self,

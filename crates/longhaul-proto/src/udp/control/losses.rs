@@ -36,6 +36,8 @@ pub(super) struct LossJudge {
     /// and the rounds since very much was.
     pub(super) deep: f64,
     deep_age: u32,
+    /// Packets of rounds that had too few to be judged alone, and those of them that were lost.
+    few: [f64; 2],
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
@@ -65,6 +67,7 @@ impl LossJudge {
             run: [0.0; 4],
             deep,
             deep_age: u32::MAX,
+            few: [0.0; 2],
             pardon: 0,
         }
     }
@@ -82,29 +85,13 @@ impl LossJudge {
         (borne, spare): (f64, f64),
     ) -> LossVerdict {
         let packets = round.packets + round.lost;
-        let share = round.lost / packets.max(1.0);
         let expected = OWN_LOSS_ROOM * self.own * packets;
         let noise = SIGMAS * (expected + spare).sqrt();
         // A loss is found a round trip or more after the queue overflowed.
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
         self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
-        if packets >= PACKETS_LEAST {
-            self.deep_age = self.deep_age.saturating_add(1);
-            let learns = if share < self.latest {
-                OWN_STEP_DOWN
-            } else if stands || self.pardon > 0 {
-                0.0
-            } else {
-                learns
-            };
-            self.latest += learns * (share.min(OWN_LOST_MOST) - self.latest);
-            if self.is_empty() && self.pardon == 0 && share > self.uneven {
-                self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
-            }
-        }
-        self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
-        self.own = self.latest.max(self.uneven);
+        self.learn(round, stands, (learns, uneven));
         if self.pardon > 0 {
             (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
             return LossVerdict::Own;
@@ -130,6 +117,34 @@ impl LossJudge {
         (self.overflow, self.sum, self.run) = (0.0, 0.0, [0.0; 4]);
         LossVerdict::Excess
     }
+
+    /// Learns the path's own loss from a round, or from as many as have packets enough. `stands`: a
+    /// queue does.
+    fn learn(&mut self, round: &UdpRound, stands: bool, (learns, uneven): (f64, f64)) {
+        let is_clear = !stands && self.pardon == 0;
+        let [packets, lost] = [self.few[0] + round.packets + round.lost, self.few[1] + round.lost];
+        if packets >= PACKETS_LEAST {
+            self.few = [0.0; 2];
+            self.deep_age = self.deep_age.saturating_add(1);
+            let share = lost / packets;
+            let learns = if share < self.latest {
+                OWN_STEP_DOWN
+            } else if is_clear {
+                learns
+            } else {
+                0.0
+            };
+            self.latest += learns * (share.min(OWN_LOST_MOST) - self.latest);
+            if self.is_empty() && self.pardon == 0 && share > self.uneven {
+                self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
+            }
+        } else {
+            // Where few packets go in a round, what a queue lost is not mixed with the rest.
+            self.few = if is_clear { [packets, lost] } else { [0.0; 2] };
+        }
+        self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
+        self.own = self.latest.max(self.uneven);
+    }
 }
 
 /// How much more than the path's own loss is its own, as losses come unevenly.
@@ -143,7 +158,7 @@ const OWN_SECONDS: f64 = 20.0;
 const EMPTY: f64 = 0.5;
 const EMPTY_ROUNDS: u32 = 6;
 const OWN_STEP_DOWN: f64 = 0.1;
-/// Packets of a round that says anything of the path's own loss.
+/// Packets of a round, or of several in a row, that say anything of the path's own loss.
 const PACKETS_LEAST: f64 = 20.0;
 /// Deviations of a Poisson process within which a loss is chance.
 const SIGMAS: f64 = 3.0;

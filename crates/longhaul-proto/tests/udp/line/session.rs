@@ -11,7 +11,7 @@ use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpL
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
-use super::{Case, Dice, LineTwist, PACKET, Train, at};
+use super::{Case, Dice, LineTwist, Train, at};
 
 /// A bug that is planted in a session, to see that the bounds of the model find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,16 @@ pub(crate) struct LineSession {
     ask: f64,
     /// When the next repair goes.
     repair: f64,
+    /// When threads wake that wait for their turn.
+    wakes: f64,
 }
 
 /// One lane: what its sender and its receiver know.
 struct SessionLane {
     /// Seconds that the clock of the receiver is ahead.
     ahead: f64,
+    /// Bytes of a packet.
+    packet: f64,
     /// Trains on their way to the receiver, and statuses on their way back.
     there: VecDeque<(f64, Train)>,
     back: VecDeque<(f64, LaneStatus)>,
@@ -105,6 +109,7 @@ impl LineSession {
         let config = UdpControlConfig { share: case.share, ceiling: case.ceiling, known, round_trip };
         let lane = |at: usize| SessionLane {
             ahead: 17.3 * (at + n) as f64,
+            packet: case.packet,
             there: VecDeque::new(),
             back: VecDeque::new(),
             sent: 0,
@@ -143,6 +148,7 @@ impl LineSession {
             next: 0,
             ask: 0.0,
             repair: 0.0,
+            wakes: 0.0,
         }
     }
 
@@ -166,6 +172,7 @@ impl LineSession {
     pub(crate) fn hear(&mut self, now: f64, rtt: f64, is_blocked: bool) {
         let interval = (rtt / 4.0).clamp(0.002, 0.025);
         let overtaking = (rtt / 8.0).max(0.002);
+        let listens = self.listens(now);
         for (n, lane) in self.lanes.iter_mut().enumerate() {
             while let Some((_, train)) = lane.there.front().copied().filter(|(due, _)| *due <= now) {
                 lane.there.pop_front();
@@ -175,7 +182,7 @@ impl LineSession {
             if let Some(status) = lane.report(now, interval).filter(|_| !is_blocked) {
                 lane.send_back(now + rtt / 2.0, status, self.twist);
             }
-            while let Some((_, status)) = lane.back.front().copied().filter(|(due, _)| *due <= now) {
+            while let Some((_, status)) = lane.back.front().copied().filter(|(due, _)| *due <= now && listens) {
                 lane.back.pop_front();
                 let mut sample = lane.sample(now, &status);
                 if self.mutant == Some(ControlMutant::IgnoresOwnLoss) {
@@ -198,12 +205,24 @@ impl LineSession {
                 self.control.observe(at(now), id, &planted(self.mutant, sample), limit);
             }
         }
-        self.obey(now);
+        if listens {
+            self.obey(now);
+        }
+    }
+
+    /// Whether the threads of the lanes take in what has come: they do so when their turn is there.
+    fn listens(&mut self, now: f64) -> bool {
+        let Some(LineTwist::Naps(each)) = self.twist else { return true };
+        let is_awake = self.credit >= 1.0 || now >= self.wakes || matches!(self.order, BreakerOrder::Probe);
+        if is_awake {
+            self.wakes = now + each;
+        }
+        is_awake
     }
 
     fn obey(&mut self, now: f64) {
         if now < self.begin || self.lanes.iter().all(|lane| lane.flying <= 0) {
-            self.breaker.handle_idle(at(now));
+            self.breaker.handle_idle();
         }
         if !self.breaker.allows_all() && self.control.share() == PathShare::All {
             self.control.set_share(PathShare::Fair);
@@ -247,10 +266,10 @@ impl LineSession {
         if now < self.begin {
             return;
         }
-        let rate = self.rate() / PACKET;
+        let rate = self.rate() / case.packet;
         self.credit = (self.credit + rate * step).min((rate * 0.002).max(10.0));
         let flying: i64 = self.lanes.iter().map(|lane| lane.flying).sum();
-        let room = self.flight_limit() / PACKET - flying as f64;
+        let room = self.flight_limit() / case.packet - flying as f64;
         let mut packets = self.credit.min(room).max(0.0).floor();
         // A lane that hears nothing asks, whatever the limit.
         let probes = self.order == BreakerOrder::Probe && now > self.probe;
@@ -266,6 +285,9 @@ impl LineSession {
             (packets, self.repair) = (1.0, now + 2.0 * case.rtt + 0.05);
         }
         self.credit -= packets;
+        if packets > 0.0 {
+            self.breaker.handle_sent(at(now));
+        }
         let share = (packets / self.lanes.len() as f64).ceil() as u32;
         let mut left = packets as u32;
         while left > 0 {
@@ -286,11 +308,11 @@ impl LineSession {
     fn fed(&mut self, now: f64, step: f64, case: &Case, packets: f64) -> f64 {
         self.is_starved = false;
         match (case.source, case.twist) {
-            (Some((from, to, rate)), _) if (from..to).contains(&now) => self.source += rate * step / PACKET,
+            (Some((from, to, rate)), _) if (from..to).contains(&now) => self.source += rate * step / case.packet,
             (_, Some(LineTwist::Bursts(each, bytes))) if now > 10.0 => {
                 let burst = (now / each) as u64;
                 if std::mem::replace(&mut self.burst, burst) != burst {
-                    self.source = bytes / PACKET;
+                    self.source = bytes / case.packet;
                 }
             }
             _ => return packets,
@@ -309,7 +331,7 @@ fn dropped(twist: Option<LineTwist>, lane: &mut SessionLane, now: f64, train: Tr
     if !(from..to).contains(&now) {
         return train;
     }
-    let rate = rate / PACKET / 2.0;
+    let rate = rate / lane.packet / 2.0;
     lane.room = (lane.room + rate * seconds).min((rate * 0.01).max(20.0));
     let fits = train.packets.min(lane.room as u32);
     lane.room -= f64::from(fits);
@@ -340,7 +362,7 @@ impl SessionLane {
             return;
         }
         self.counts.packets += u64::from(train.packets);
-        self.counts.bytes += u64::from(train.packets) * PACKET as u64;
+        self.counts.bytes += u64::from(train.packets) * self.packet as u64;
         let stamp = |seconds: f64| (seconds * 1e4) as u64 as u16;
         let delay = stamp(now + self.ahead).wrapping_sub(stamp(train.sent));
         if self.delay.is_none_or(|least| (delay.wrapping_sub(least) as i16) < 0) {
@@ -381,8 +403,8 @@ impl SessionLane {
             counts: status.counts,
             lost: status.lost,
             sent: self.sent,
-            datagram_bytes: PACKET as u16,
-            flying_bytes: (self.flying.max(0) as f64 * PACKET) as u64,
+            datagram_bytes: self.packet as u16,
+            flying_bytes: (self.flying.max(0) as f64 * self.packet) as u64,
         }
     }
 
