@@ -192,7 +192,7 @@ impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
         pulse.paced_while(pacer, turn, || {
             self.hear(Duration::ZERO, feed)?;
             if let Some(path) = self.means.path {
-                path.pace(pacer);
+                path.pace(self.means.pacer);
             }
             let now = self.clock.now();
             if now.since(said) >= SIGN_EACH {
