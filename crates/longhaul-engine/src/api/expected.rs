@@ -1,7 +1,8 @@
 //! Files that a transfer expects: what a sealed list says of them, by their names.
 //!
 //! In: from whoever made the list. Out: to the receiving side, which asks of each entry of a sender
-//! whether it is the file that is meant, before anything is written. Plain data; touches no disk.
+//! whether it is the file that is meant, before anything is written; and to a sender on this host,
+//! which asks the same of each entry that its scan finds. Plain data; touches no disk.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,22 @@ pub enum ExpectedFile {
     },
     /// A symbolic link, to anywhere.
     Link,
+}
+
+/// The difference of a file from the one that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileDifference {
+    /// It has another length.
+    Length {
+        /// Its length.
+        is: u64,
+        /// The one that was expected.
+        expected: u64,
+    },
+    /// It has another time.
+    Time,
+    /// It is another kind of file.
+    Kind,
 }
 
 impl From<Vec<(RelPath, ExpectedFile)>> for ExpectedFiles {
@@ -51,23 +68,32 @@ impl ExpectedFiles {
     /// # Errors
     /// A `changed` fault of the sender that says how it differs.
     pub(crate) fn check(&self, entry: &Entry) -> Result<(), Fault> {
-        let Some(expected) = self.0.get(&entry.path) else { return Ok(()) };
-        let how = match (&entry.kind, expected) {
-            // The sender says why it does not send it.
-            (EntryKind::Unsent { .. }, _) | (EntryKind::Symlink { .. }, ExpectedFile::Link) => return Ok(()),
-            (EntryKind::File { len, .. }, ExpectedFile::File { bytes, .. }) if len != bytes => {
-                format!("has {len} bytes at the source, and {bytes} were expected")
+        let Some(difference) = self.difference(entry) else { return Ok(()) };
+        let how = match difference {
+            FileDifference::Length { is, expected } => {
+                format!("has {is} bytes at the source, and {expected} were expected")
             }
-            (EntryKind::File { .. }, ExpectedFile::File { mtime, .. }) => {
-                if mtime.is_none_or(|mtime| mtime == entry.meta.mtime) {
-                    return Ok(());
-                }
-                "was written to at the source since it was listed".to_owned()
-            }
-            _ => "is another kind of file at the source than the one that was expected".to_owned(),
+            FileDifference::Time => "was written to at the source since it was listed".to_owned(),
+            FileDifference::Kind => "is another kind of file at the source than the one that was expected".to_owned(),
         };
         let message = format_args!("'{}' {how}", entry.path.escaped());
         Err(Fault::new(FaultCode::Changed, Blame::Peer, message).about(entry.path.escaped()))
+    }
+
+    /// How an entry differs from the file that is expected under its name. `None`: it does not, or
+    /// none is expected.
+    pub(crate) fn difference(&self, entry: &Entry) -> Option<FileDifference> {
+        match (&entry.kind, self.0.get(&entry.path)?) {
+            // The sender says why it does not send it.
+            (EntryKind::Unsent { .. }, _) | (EntryKind::Symlink { .. }, ExpectedFile::Link) => None,
+            (EntryKind::File { len, .. }, ExpectedFile::File { bytes, .. }) if len != bytes => {
+                Some(FileDifference::Length { is: *len, expected: *bytes })
+            }
+            (EntryKind::File { .. }, ExpectedFile::File { mtime, .. }) => {
+                mtime.filter(|mtime| *mtime != entry.meta.mtime).map(|_| FileDifference::Time)
+            }
+            _ => Some(FileDifference::Kind),
+        }
     }
 }
 

@@ -24,12 +24,16 @@ pub struct Job {
     /// no newer one. `None`: no claim is needed.
     #[serde(default)]
     pub claim: Option<ShardClaim>,
+    /// The files that are expected of sources on this host. One that is another file when it is
+    /// scanned is not sent. `None`: any may go. A destination on this host has a list of its own.
+    #[serde(default)]
+    pub expected: Option<Arc<ExpectedFiles>>,
 }
 
 impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
-        Job { from, to, claim: None }
+        Job { from, to, claim: None, expected: None }
     }
 
     /// The same job by this claim.

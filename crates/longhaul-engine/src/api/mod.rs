@@ -18,6 +18,7 @@ pub use event::{
     Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
     OwnFacts, PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
 };
+pub(crate) use expected::FileDifference;
 pub use expected::{ExpectedFile, ExpectedFiles};
 pub use job::{
     Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,

@@ -41,8 +41,8 @@ use longhaul_proto::receiver::{Landing, SkippedDigests};
 use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
-    Credentials, Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote, RemotePath,
-    Report, Settings, Stop, Transport, WayFigures,
+    Credentials, Event, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote,
+    RemotePath, Report, Settings, Stop, Transport, WayFigures,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::presence::Presence;
@@ -53,6 +53,7 @@ use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
+use crate::session::expected_source::ExpectedSource;
 use crate::session::handshake;
 use crate::session::opened::Destination;
 use crate::session::sender::first_page::FirstPage;
@@ -90,13 +91,12 @@ pub async fn run(
     let known = KnownPath::new(memory);
     let telling = Arc::new(WithKnownPath { observer: observer.clone(), known: known.clone() });
     let telling = Arc::new(WithPaths { observer: telling, paths: paths.clone() });
-    let segments = Segments::new(settings.paths.len());
-    let (paths_of_run, udp, costs) = (paths.clone(), UdpWay::default(), SshCosts::default());
+    let (segments, udp, costs) = (Segments::new(settings.paths.len()), UdpWay::default(), SshCosts::default());
     let run = Run {
         settings,
         observer: telling,
         stop,
-        paths: paths_of_run,
+        paths: paths.clone(),
         known: known.clone(),
         segments,
         udp,
@@ -104,6 +104,7 @@ pub async fn run(
         affinity,
         watch: None,
         claim: job.claim,
+        expected: job.expected,
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -229,6 +230,8 @@ pub(crate) struct Run {
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
     /// The claim by which it publishes. `None`: it needs none.
     pub(crate) claim: Option<ShardClaim>,
+    /// The files that are expected of sources on this host. `None`: any may go.
+    pub(crate) expected: Option<Arc<ExpectedFiles>>,
 }
 
 impl Run {
@@ -239,7 +242,8 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch: None, claim: None })
+        let (watch, claim, expected) = (None, None, None);
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, claim, expected })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -459,7 +463,8 @@ impl Run {
     /// Opens sources of this host, of which no two may have one name.
     async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
         let (direct, wanted) = (self.settings.io, self.wanted());
-        blocking(move || place::local_sources(&sources, direct, &wanted)).await
+        let (tree, shape) = blocking(move || place::local_sources(&sources, direct, &wanted)).await?;
+        Ok((ExpectedSource::over(tree, self.expected.clone()), shape))
     }
 }
 

@@ -122,6 +122,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         ssh: SshCosts::default(),
         affinity: Affinity::default(),
         claim: None,
+        expected: None,
         watch: Some(watch.clone()),
     };
     let measuring = this.measure(&run);

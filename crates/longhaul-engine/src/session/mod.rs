@@ -21,6 +21,7 @@ pub(crate) mod course;
 mod destination;
 mod device_orders;
 mod dirs;
+pub(crate) mod expected_source;
 pub(crate) mod handshake;
 pub(crate) mod idle;
 mod inbox;

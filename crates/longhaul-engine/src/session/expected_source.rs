@@ -1,0 +1,110 @@
+//! A source of which certain files are expected: others that a scan finds under their names are not
+//! sent.
+//!
+//! In: another source, and a list. Out: the same entries, where a file that is not the one in the
+//! list has failed. A file that changes behind the scan is found when it is opened, by the source
+//! itself: it asks for the version that the scan saw. Reads nothing itself.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use longhaul_core::Losses;
+use longhaul_disk::{DiskError, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
+
+use crate::api::{ExpectedFiles, FileDifference};
+
+/// The source of a run that expects certain files of it.
+pub(crate) struct ExpectedSource {
+    tree: Arc<dyn SourceTree>,
+    expected: Arc<ExpectedFiles>,
+}
+
+impl ExpectedSource {
+    /// Expects these files of `tree`. `None`: any.
+    pub(crate) fn over(tree: Arc<dyn SourceTree>, expected: Option<Arc<ExpectedFiles>>) -> Arc<dyn SourceTree> {
+        match expected {
+            Some(expected) => Arc::new(ExpectedSource { tree, expected }),
+            None => tree,
+        }
+    }
+
+    fn judged(&self, found: Scanned) -> Scanned {
+        let Scanned::Entry { entry, .. } = &found else { return found };
+        let Some(difference) = self.expected.difference(entry) else { return found };
+        let how = match difference {
+            FileDifference::Length { .. } => "it has another length than when it was listed",
+            FileDifference::Time => "it was written to since it was listed",
+            FileDifference::Kind => "it is another kind of file than when it was listed",
+        };
+        let path = entry.path.clone();
+        Scanned::Failed { error: DiskError::Changed { path: (&path).into(), how }, path }
+    }
+}
+
+impl SourceTree for ExpectedSource {
+    fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+        self.tree.scan(what, &mut |found| sink(self.judged(found)));
+    }
+
+    fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+        self.tree.open(at, expect)
+    }
+
+    fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
+        self.tree.open_small(at, expect)
+    }
+
+    fn losses(&self) -> Losses {
+        self.tree.losses()
+    }
+
+    fn shown(&self, at: &SourceRef) -> Vec<u8> {
+        self.tree.shown(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "the test makes the files that are scanned")]
+
+    use longhaul_core::{Filter, Mtime, Preserve, RelPath};
+    use longhaul_disk::{DirectMode, FsSource, SourceSpec};
+
+    use super::*;
+    use crate::api::ExpectedFile;
+
+    #[test]
+    fn a_file_of_another_length_or_time_than_was_listed_is_not_sent_and_others_are() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let names = ["as-listed", "longer", "later", "unlisted"];
+        names.iter().for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
+        let listed =
+            |name: &str, bytes, mtime| (RelPath::new(name).expect("valid"), ExpectedFile::File { bytes, mtime });
+        let past = Some(Mtime { secs: 1, nanos: 0 });
+        let expected: ExpectedFiles =
+            [listed("as-listed", 3, None), listed("longer", 2, None), listed("later", 3, past)].into_iter().collect();
+        let spec = SourceSpec { path: dir.path().to_owned(), contents: true };
+        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
+        let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
+        let filter = Filter::default();
+        let request =
+            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+        let (mut sent, mut failed) = (Vec::new(), Vec::new());
+        tree.scan(&request, &mut |found| {
+            match found {
+                Scanned::Entry { entry, .. } => sent.push(entry.path.escaped().to_string()),
+                Scanned::Failed { path, error } => failed.push((path.escaped().to_string(), error.fault().code)),
+                other => panic!("{other:?}"),
+            }
+            ControlFlow::Continue(())
+        });
+        sent.retain(|name| names.contains(&name.as_str()));
+        sent.sort();
+        failed.sort_by(|one: &(String, _), other| one.0.cmp(&other.0));
+        let changed = |name: &str| (name.to_owned(), longhaul_core::FaultCode::Changed);
+        assert_eq!(
+            (sent.as_slice(), failed),
+            (&["as-listed".to_owned(), "unlisted".to_owned()][..], vec![changed("later"), changed("longer")])
+        );
+    }
+}
