@@ -107,6 +107,15 @@ pub const LANES_MAX: u32 = 128;
 pub const LANES_EVER_MAX: u32 = 32 * LANES_MAX;
 /// Deadline for everything before a peer is authenticated, in seconds.
 pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
+
+/// Seconds that a daemon takes at most until an earlier session of the same run has let go of what
+/// the new one needs. A second and a half is usual; a disk that is slow takes longer.
+pub const TAKE_OVER_SECONDS_MAX: u64 = 30;
+
+/// Seconds that a destination takes at most for a claim that it is shown: until an older session of
+/// the shard has ended, and the claim is kept under its locks. A mover beats every 15 s meanwhile,
+/// and its lease holds for 60 s.
+pub const CLAIM_SECONDS_MAX: u64 = 30;
 /// Seconds without data after which a connection is probed: routers forget idle flows after
 /// minutes.
 pub const KEEPALIVE_IDLE_SECONDS: u64 = 15;

@@ -64,7 +64,10 @@ pub use set::{
     Verified, VerifyEnd, Writing,
 };
 pub use set_id::SetId;
-pub use shelf::{Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey, Shelf, Shelved, boot_id};
+pub use shelf::{
+    CLAIMS_PAGE_PATIENCE, ClaimsOwner, Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey,
+    Shelf, Shelved, boot_id,
+};
 pub use source::{
     FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,
     SourceTree, StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,

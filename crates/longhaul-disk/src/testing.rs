@@ -1,19 +1,20 @@
-//! Shared helpers of this crate's tests: scratch file systems, synchronous requests, and a byte
-//! pattern that differs after any shift.
+//! Shared helpers of this crate's tests: scratch file systems, a kernel that fails, synchronous
+//! requests, and a byte pattern that differs after any shift.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, mpsc};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{ChunkMap, ChunkSize, Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
 use longhaul_sys::Slot;
+use rustix::io::Errno;
 
 use crate::{
-    ChunkIo, DirectMode, DiskError, FsSource, Identity, ScanRequest, Scanned, SourceFile, SourceRef, SourceSpec,
-    SourceTree, Staged, TargetFile,
+    Call, ChunkIo, DirectMode, DiskError, FsSource, Identity, InodeId, Interposer, Passage, ScanRequest, Scanned,
+    SourceFile, SourceRef, SourceSpec, SourceTree, Staged, TargetFile,
 };
 
 /// Asks again while `is_held` says that somebody holds a lock, and gives the last answer. A process
@@ -164,5 +165,48 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+/// A kernel in which some calls fail, or that has no locks.
+#[derive(Debug, Default)]
+pub(crate) struct FailingKernel {
+    /// The error with which the next sync fails.
+    pub(crate) sync: Mutex<Option<Errno>>,
+    /// The error with which each lock fails. `None`: there are locks.
+    pub(crate) locks: Option<Errno>,
+    /// Syncs of directories and files that were asked for so far.
+    pub(crate) syncs: AtomicUsize,
+    /// Calls that are made before all others fail, as behind a process that was killed. `None`: all
+    /// are made.
+    pub(crate) calls_left: Option<AtomicUsize>,
+}
+
+impl Interposer for FailingKernel {
+    fn begin(&self, call: &Call<'_>) -> Passage {
+        let spend = |left: usize| left.checked_sub(1);
+        let is_over = |left: &AtomicUsize| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err();
+        if self.calls_left.as_ref().is_some_and(is_over) {
+            return Passage::Answered(Err(Errno::IO));
+        }
+        if !matches!(call, Call::Sync { .. }) {
+            return Passage::Made(0);
+        }
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync.lock().expect("no panic").take().map_or(Passage::Made(0), |error| Passage::Answered(Err(error)))
+    }
+
+    fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
+
+    fn read_medium(&self, _: InodeId, _: u64, _: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn file_system_type(&self) -> Option<u64> {
+        None
+    }
+
+    fn refuses_locks(&self) -> Option<Errno> {
+        self.locks
     }
 }

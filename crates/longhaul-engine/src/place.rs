@@ -324,7 +324,7 @@ fn written(
     }
     let presence = Arc::<Presence>::default();
     // Before partials are looked for, which an older session of the shard may have.
-    let claim = opening.claim.map(|claim| store.claims().show(claim, &presence)).transpose()?.map(Arc::new);
+    let claim = opening.claim.map(|claim| store.claims().show(claim, who, &presence)).transpose()?.map(Arc::new);
     let ledger = store.begin(who, run, prefix, presence.clone())?;
     let fleeting = Destination::fleeting(target(ledger.tag()), landing, base);
     Ok(Destination { ledger: Some(Arc::new(ledger)), presence, claim, ..fleeting })

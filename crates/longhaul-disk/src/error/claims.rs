@@ -44,6 +44,19 @@ pub enum ClaimsError {
         /// The age in days from which one may be removed.
         days: u64,
     },
+    /// One principal has as many files of claims as it may.
+    #[error(
+        "'{path}' holds {count} files of claims of this client, as many as one may have, and none of them is older \
+        than {days} days: no more are kept"
+    )]
+    OwnerFull {
+        /// The directory.
+        path: PathText,
+        /// Their number.
+        count: usize,
+        /// The age in days from which one may be removed.
+        days: u64,
+    },
     /// The destination is a target set.
     #[error("a target set keeps no claims on shards, as its targets may change")]
     OnSet,
@@ -56,7 +69,7 @@ impl ClaimsError {
             ClaimsError::Damaged { .. } => FaultCode::Mismatch,
             ClaimsError::Unlockable { .. } | ClaimsError::OnSet => FaultCode::Unsupported,
             ClaimsError::Held { .. } => FaultCode::Busy,
-            ClaimsError::Full { .. } => FaultCode::NoSpace,
+            ClaimsError::Full { .. } | ClaimsError::OwnerFull { .. } => FaultCode::NoSpace,
         }
     }
 
@@ -66,7 +79,7 @@ impl ClaimsError {
             ClaimsError::Damaged { .. } => hint::Storage::RemoveClaims.into(),
             ClaimsError::Unlockable { .. } => hint::Storage::AllowLocks.into(),
             ClaimsError::Held { .. } => hint::Again::Later.into(),
-            ClaimsError::Full { .. } => hint::Storage::RemoveOldClaims.into(),
+            ClaimsError::Full { .. } | ClaimsError::OwnerFull { .. } => hint::Storage::RemoveOldClaims.into(),
             ClaimsError::OnSet => hint::Storage::ClaimOneDirectory.into(),
         }
     }
@@ -77,7 +90,8 @@ impl ClaimsError {
             ClaimsError::Damaged { path, .. }
             | ClaimsError::Unlockable { path }
             | ClaimsError::Held { path, .. }
-            | ClaimsError::Full { path, .. } => Some(path),
+            | ClaimsError::Full { path, .. }
+            | ClaimsError::OwnerFull { path, .. } => Some(path),
             ClaimsError::OnSet => None,
         }
     }

@@ -16,7 +16,8 @@ use super::Shelf;
 use super::dir::ShelfDir;
 use crate::error::{ClaimsError, DiskError};
 
-pub use page::KeptShowing;
+pub use dir::CLAIMS_PAGE_PATIENCE;
+pub use page::{ClaimsOwner, KeptShowing};
 
 /// A shard of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,15 +74,20 @@ impl LockedShard {
         self.kept
     }
 
-    /// Keeps a claim, shown in a session, durably. If it fails, either one may be kept.
+    /// Keeps a claim, shown in a session of this owner, durably. If it fails, either one may be
+    /// kept.
     ///
     /// # Errors
-    /// As [`Shelf::lock_shard`]; [`ClaimsError::Full`] if there are as many files of claims as may
-    /// be.
-    pub fn keep(&mut self, fence: u64, id: [u8; 16], session: [u8; 16]) -> Result<(), DiskError> {
+    /// As [`Shelf::lock_shard`]; [`ClaimsError::Full`] and [`ClaimsError::OwnerFull`] if there are
+    /// as many files of claims as may be.
+    pub fn keep(
+        &mut self,
+        (fence, id, session): (u64, [u8; 16], [u8; 16]),
+        owner: ClaimsOwner,
+    ) -> Result<(), DiskError> {
         let serial = self.kept.map_or(0, |kept| kept.serial).saturating_add(1);
         let showing = KeptShowing { serial, fence, id, session };
-        self.dir.keep(&self.shard, showing)?;
+        self.dir.keep(&self.shard, showing, owner)?;
         self.kept = Some(showing);
         Ok(())
     }

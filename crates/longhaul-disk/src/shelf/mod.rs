@@ -58,7 +58,7 @@ use crate::load::{TargetCondition, TargetLoad};
 use crate::walk::Dir;
 
 pub use boot::boot_id;
-pub use claims::{KeptShowing, LockedShard, ShardKey};
+pub use claims::{CLAIMS_PAGE_PATIENCE, ClaimsOwner, KeptShowing, LockedShard, ShardKey};
 #[cfg(test)]
 pub(crate) use dir::ALIASES;
 use dir::{Opening, ShelfDir};

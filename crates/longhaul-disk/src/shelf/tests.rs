@@ -12,9 +12,9 @@ use rustix::process::geteuid;
 use super::copy::JournalCopy;
 use super::locks::Locked;
 use super::*;
-use crate::testing::{Mounted, once_let_go};
+use crate::testing::{FailingKernel, Mounted, once_let_go};
 use crate::tree::Tree;
-use crate::{Call, DirectMode, FsTarget, InodeId, Interposer, Passage};
+use crate::{DirectMode, FsTarget};
 
 const TAG: SessionTag = SessionTag([0xab; 8]);
 const OTHER: SessionTag = SessionTag([0x01; 8]);
@@ -371,41 +371,7 @@ fn a_directory_that_may_not_be_written_to_says_so() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("chmod");
 }
 
-/// A kernel in which one call fails, or that has no locks.
-#[derive(Debug, Default)]
-struct Failing {
-    /// The error with which the next sync fails.
-    sync: std::sync::Mutex<Option<Errno>>,
-    locks: Option<Errno>,
-    /// Syncs of directories and files that were asked for so far.
-    syncs: std::sync::atomic::AtomicUsize,
-}
-
-impl Interposer for Failing {
-    fn begin(&self, call: &Call<'_>) -> Passage {
-        if !matches!(call, Call::Sync { .. }) {
-            return Passage::Made(0);
-        }
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.sync.lock().expect("no panic").take().map_or(Passage::Made(0), |error| Passage::Answered(Err(error)))
-    }
-
-    fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
-
-    fn read_medium(&self, _: InodeId, _: u64, _: &mut [u8]) -> Option<usize> {
-        None
-    }
-
-    fn file_system_type(&self) -> Option<u64> {
-        None
-    }
-
-    fn refuses_locks(&self) -> Option<Errno> {
-        self.locks
-    }
-}
-
-fn failing(dir: &tempfile::TempDir, failing: Failing) -> (Shelf, Arc<Failing>) {
+fn failing(dir: &tempfile::TempDir, failing: FailingKernel) -> (Shelf, Arc<FailingKernel>) {
     let failing = Arc::new(failing);
     let target = FsTarget::open_behind(dir.path(), DirectMode::Auto, failing.clone()).expect("target");
     (target.shelf().clone(), failing)
@@ -414,7 +380,7 @@ fn failing(dir: &tempfile::TempDir, failing: Failing) -> (Shelf, Arc<Failing>) {
 #[test]
 fn what_fails_leaves_no_journal_and_says_what_the_system_said() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let (shelf, kernel) = failing(&dir, Failing::default());
+    let (shelf, kernel) = failing(&dir, FailingKernel::default());
     drop(shelf.create(OTHER).expect("the shelf stands"));
     *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
     let error = shelf.create(TAG).expect_err("its name cannot be made durable");
@@ -427,7 +393,7 @@ fn what_fails_leaves_no_journal_and_says_what_the_system_said() {
 fn a_shelf_that_stands_is_synced_once_by_each_process() {
     let dir = tempfile::tempdir().expect("tempdir");
     std::fs::create_dir(dir.path().join(".longhaul")).expect("by one that died before its sync");
-    let (shelf, kernel) = failing(&dir, Failing::default());
+    let (shelf, kernel) = failing(&dir, FailingKernel::default());
     let syncs = || kernel.syncs.swap(0, Ordering::Relaxed);
     syncs();
     let first = shelf.create(TAG).expect("create");
@@ -436,7 +402,8 @@ fn a_shelf_that_stands_is_synced_once_by_each_process() {
     assert_eq!(syncs(), 1);
     first.remove().expect("remove");
     *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
-    let (shelf, kernel) = failing(&dir, Failing { sync: std::sync::Mutex::new(None), ..Failing::default() });
+    let (shelf, kernel) =
+        failing(&dir, FailingKernel { sync: std::sync::Mutex::new(None), ..FailingKernel::default() });
     *kernel.sync.lock().expect("no panic") = Some(Errno::IO);
     shelf.create(TAG).expect_err("another process, whose sync of the directory above fails");
     drop(shelf.create(TAG).expect("and that is made up for"));
@@ -447,7 +414,7 @@ fn a_shelf_that_stands_is_synced_once_by_each_process() {
 fn where_there_are_no_locks_a_journal_is_had_without_one() {
     for none in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
         let dir = tempfile::tempdir().expect("tempdir");
-        let (shelf, _) = failing(&dir, Failing { locks: Some(none), ..Failing::default() });
+        let (shelf, _) = failing(&dir, FailingKernel { locks: Some(none), ..FailingKernel::default() });
         let journal = shelf.create(TAG).expect("create");
         assert!(!journal.is_locked());
         journal.append(b"x").expect("append");
@@ -455,7 +422,7 @@ fn where_there_are_no_locks_a_journal_is_had_without_one() {
         assert!(!free(&shelf, TAG).is_locked(), "{none}");
     }
     let dir = tempfile::tempdir().expect("tempdir");
-    let (shelf, _) = failing(&dir, Failing { locks: Some(Errno::IO), ..Failing::default() });
+    let (shelf, _) = failing(&dir, FailingKernel { locks: Some(Errno::IO), ..FailingKernel::default() });
     assert_eq!(shelf.create(TAG).expect_err("another error is one").kind(), ErrorKind::Io);
     assert!(!dir.path().join(".longhaul").exists());
 }

@@ -100,7 +100,7 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        let (again, early) = (dialling.patience.met(), EarlyLanes::default());
+        let (again, early, claim) = (dialling.patience.met(), EarlyLanes::default(), self.claim_shown(role));
         let when_long = (!again && self.dials_early()).then(|| {
             let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
             early.when_long(remote.credentials.identity.clone(), self.near().1, count)
@@ -118,7 +118,7 @@ impl Run {
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
-        let hello = if self.claim_shown(role).is_some() { handshake::claiming(hello) } else { hello };
+        let hello = if claim.is_some() { handshake::claiming(hello) } else { hello };
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
@@ -128,11 +128,10 @@ impl Run {
             (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
         });
         let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
-        let patience = if again || self.claim_shown(role).is_some() { TAKE_OVER } else { HANDSHAKE };
-        let behind = self.claim_shown(role).map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
-        let (welcome, granted) =
-            handshake::ask(&mut control.reader, &mut control.writer, hello, behind, patience).await?;
-        let keeps_claim = handshake::need_claim(self.claim_shown(role).as_ref(), &welcome);
+        let wait = handshake::patience([again.then_some(handshake::TAKE_OVER), claim.map(|_| handshake::CLAIM_KEPT)]);
+        let behind = claim.map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
+        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, hello, behind, wait).await?;
+        let keeps_claim = handshake::need_claim(claim.as_ref(), &welcome);
         keeps_claim.and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
         dialling.patience.has_met();
@@ -493,8 +492,3 @@ const AHEAD_MAX: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX / 2);
 const UDP_WAY_WAIT: Duration = Duration::from_secs(2);
 /// Where there are several paths, one that does not answer a lane within this is left for now.
 const PATH_ANSWERS: Duration = Duration::from_secs(4);
-/// A daemon answers within this, ...
-const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-/// ... unless it first has to end this run's own earlier session, or that of an older claim, for
-/// which it takes up to 30 s.
-const TAKE_OVER: Duration = Duration::from_secs(40);

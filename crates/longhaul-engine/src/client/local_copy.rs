@@ -326,4 +326,6 @@ impl Observer for Nobody {
 const CONTROL_PIPE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
+mod claimed;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::limits::TAKE_OVER_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::watch;
@@ -212,7 +213,7 @@ const EVICTED_AFTER: Duration = Duration::from_secs(30);
 /// Sessions that are told to make room for one newcomer, one after the other.
 const EVICTIONS_MAX: u32 = 3;
 /// How long a stopped session may take for the work of its disk.
-const LET_GO_MAX: Duration = Duration::from_secs(30);
+const LET_GO_MAX: Duration = Duration::from_secs(TAKE_OVER_SECONDS_MAX);
 
 #[cfg(test)]
 mod tests {

@@ -8,17 +8,20 @@
 //! that. It knows no messages and no queue.
 //!
 //! Locks are taken in this order: the shard on the shelf, then the gate. A look at what is kept
-//! takes none on the shelf, as pages are replaced whole.
+//! takes none on the shelf, as pages are replaced whole. Nothing is read or written while a gate is
+//! locked: a session that publishes must not wait for the disk of one that shows its claim.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use longhaul_core::limits::CLAIM_SECONDS_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, ShardClaim, hint};
-use longhaul_disk::{KeptShowing, LockedShard, ShardKey, Shelf};
+use longhaul_disk::{CLAIMS_PAGE_PATIENCE, ClaimsOwner, KeptShowing, LockedShard, ShardKey, Shelf};
 use longhaul_jobs::ids::{Claim, ClaimId, Fence, SessionId};
 use longhaul_jobs::{Gate, GateAction, Kept};
 
+use super::Principal;
 use super::presence::Presence;
 use crate::random::nonce;
 
@@ -28,6 +31,9 @@ pub(crate) struct RootClaims {
     shelf: Shelf,
     /// Gates of shards that a session has, or that somebody shows a claim for.
     gates: Mutex<HashMap<ShardKey, Arc<ShardGate>>>,
+    /// How often a session looks whether its claim is still kept. `None`: it does not, and only the
+    /// look before each batch is left.
+    look_every: Option<Duration>,
 }
 
 /// The gate of one shard, and those who wait at it.
@@ -48,6 +54,8 @@ struct ShardGateState {
     verdicts: HashMap<SessionId, Verdict>,
     /// The showings that wait.
     waiting: Vec<SessionId>,
+    /// Changes whenever the gate does, so that a look at the shelf from before is known to be old.
+    turn: u64,
 }
 
 /// The decision about a showing.
@@ -77,7 +85,13 @@ pub(crate) struct PublishRight(#[expect(dead_code, reason = "it is held for its 
 impl RootClaims {
     /// The claims that lie on this shelf.
     pub(crate) fn new(shelf: Shelf) -> Arc<RootClaims> {
-        Arc::new(RootClaims { shelf, gates: Mutex::default() })
+        Arc::new(RootClaims { shelf, gates: Mutex::default(), look_every: Some(LOOK_EVERY) })
+    }
+
+    /// The claims of the same shelf, whose sessions look at theirs before each batch alone.
+    #[cfg(test)]
+    pub(crate) fn unwatched(shelf: Shelf) -> Arc<RootClaims> {
+        Arc::new(RootClaims { shelf, gates: Mutex::default(), look_every: None })
     }
 
     /// Shows a claim for a session that is about to begin and whose end `presence` can ask for.
@@ -87,12 +101,17 @@ impl RootClaims {
     /// A fault of code [`FaultCode::Superseded`] with the fence that is kept; [`FaultCode::Busy`]
     /// if the older session does not end, or another process does not let go of the shard; the
     /// fault of a shelf that cannot be used.
-    pub(crate) fn show(self: &Arc<Self>, claim: ShardClaim, presence: &Arc<Presence>) -> Result<HeldClaim, Fault> {
+    pub(crate) fn show(
+        self: &Arc<Self>,
+        claim: ShardClaim,
+        who: &Principal,
+        presence: &Arc<Presence>,
+    ) -> Result<HeldClaim, Fault> {
         let key = ShardKey { campaign: claim.campaign, shard: claim.shard };
         let of_claim = Claim { fence: Fence(claim.fence), id: ClaimId(claim.id) };
         let shown = Kept { claim: of_claim, session: SessionId(nonce()?) };
         let gate = lock(&self.gates).entry(key).or_default().clone();
-        let verdict = self.passed(&key, &gate, shown, (presence, claim));
+        let verdict = self.passed((&key, who.claims_owner()), &gate, shown, (presence, claim));
         if verdict != Ok(Verdict::Welcome) {
             self.forget(&key, gate);
             return Err(match verdict {
@@ -110,9 +129,10 @@ impl RootClaims {
     /// session may publish does not depend on it.
     fn watch(&self, claim: ShardClaim, shown: Kept, presence: Arc<Presence>) -> mpsc::Sender<()> {
         let (watched, ended) = mpsc::channel::<()>();
+        let Some(every) = self.look_every else { return watched };
         let (shelf, key) = (self.shelf.clone(), ShardKey { campaign: claim.campaign, shard: claim.shard });
         let look = move || {
-            while ended.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let Ok(kept) = shelf.kept(key) else { continue };
                 let kept = kept.map(kept_of);
                 if kept != Some(shown) {
@@ -129,14 +149,13 @@ impl RootClaims {
     /// Waits until it is decided about a showing, and keeps it when its turn has come.
     fn passed(
         &self,
-        key: &ShardKey,
+        (key, owner): (&ShardKey, ClaimsOwner),
         gate: &ShardGate,
         shown: Kept,
         (presence, claim): (&Arc<Presence>, ShardClaim),
     ) -> Result<Verdict, Fault> {
         let until = Instant::now() + OLDER_SESSION_MAX;
-        let mut state = lock(&gate.state);
-        let on_disk = self.shelf.kept(*key)?.map(kept_of);
+        let (mut state, on_disk) = gate.looked(|| Ok(self.shelf.kept(*key)?.map(kept_of)))?;
         let actions = state.gate.handle_shown(shown, on_disk);
         state.waiting.push(shown.session);
         state.carry_out(actions, shown);
@@ -151,7 +170,7 @@ impl RootClaims {
             }
             if state.keeping == Some(shown) {
                 drop(state);
-                let kept = self.keep(key, shown);
+                let kept = self.keep(key, shown, owner);
                 state = lock(&gate.state);
                 state.keeping = None;
                 let actions = match kept {
@@ -178,15 +197,15 @@ impl RootClaims {
 
     /// Keeps a showing on the shelf, unless a claim is kept that it does not follow, which is
     /// returned.
-    fn keep(&self, key: &ShardKey, shown: Kept) -> Result<Option<Kept>, Fault> {
-        let mut locked = self.shelf.lock_shard(*key, LOCK_PATIENCE)?;
+    fn keep(&self, key: &ShardKey, shown: Kept, owner: ClaimsOwner) -> Result<Option<Kept>, Fault> {
+        let mut locked = self.shelf.lock_shard(*key, SHOWN_LOCK_PATIENCE)?;
         if let Some(on_disk) = locked.kept().map(kept_of)
             && on_disk.claim.fence >= shown.claim.fence
             && on_disk.claim != shown.claim
         {
             return Ok(Some(on_disk));
         }
-        locked.keep(shown.claim.fence.0, shown.claim.id.0, shown.session.0)?;
+        locked.keep((shown.claim.fence.0, shown.claim.id.0, shown.session.0), owner)?;
         Ok(None)
     }
 
@@ -233,9 +252,30 @@ impl Drop for HeldClaim {
     }
 }
 
+impl ShardGate {
+    /// Looks at what is kept, and locks the gate. The look is one of this turn of the gate: a claim
+    /// that was kept here meanwhile is in it. One that another process keeps after the look is met
+    /// under the shard's lock, before anything is kept.
+    fn looked(
+        &self,
+        look: impl Fn() -> Result<Option<Kept>, Fault>,
+    ) -> Result<(MutexGuard<'_, ShardGateState>, Option<Kept>), Fault> {
+        let mut turn = lock(&self.state).turn;
+        loop {
+            let on_disk = look()?;
+            let state = lock(&self.state);
+            if state.turn == turn {
+                return Ok((state, on_disk));
+            }
+            turn = state.turn;
+        }
+    }
+}
+
 impl ShardGateState {
     /// Carries out what the gate orders because of a showing.
     fn carry_out(&mut self, actions: Vec<GateAction>, by: Kept) {
+        self.turn += 1;
         for action in actions {
             match action {
                 GateAction::EndSession(_) => {
@@ -318,13 +358,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long an older session of this process may take for the work of its disk.
-const OLDER_SESSION_MAX: Duration = Duration::from_secs(30);
+/// How long an older session of this process may take to end, with the work of its disk. Batches
+/// and syncs of a disk that is well take a second or two; one that takes longer is busy, and the
+/// mover shows its claim again.
+const OLDER_SESSION_MAX: Duration = Duration::from_secs(15);
 /// How often a session looks whether its claim is still kept while it publishes nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long the lock of a shard is waited for. Another process holds it while it keeps a claim or
-/// renames a batch.
+/// How long the lock of a shard is waited for where a claim is shown. Another process holds it
+/// while it keeps a claim or renames a batch.
+const SHOWN_LOCK_PATIENCE: Duration = Duration::from_secs(8);
+/// How long the same lock is waited for before a batch, while no client waits for an answer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+
+// Whoever shows a claim is answered while it still waits.
+const _: () = assert!(
+    OLDER_SESSION_MAX.as_secs() + SHOWN_LOCK_PATIENCE.as_secs() + CLAIMS_PAGE_PATIENCE.as_secs() <= CLAIM_SECONDS_MAX
+);
 
 #[cfg(test)]
 mod tests;

@@ -43,6 +43,13 @@ impl Principal {
         Principal { principal: format!("uid:{uid}"), owner: format!("user {uid} on this host") }
     }
 
+    /// Its name in files of claims.
+    pub(crate) fn claims_owner(&self) -> longhaul_disk::ClaimsOwner {
+        let mut owner = [0; 16];
+        owner.copy_from_slice(&blake3::derive_key("longhaul 1 claims owner", self.principal.as_bytes())[..16]);
+        longhaul_disk::ClaimsOwner(owner)
+    }
+
     /// The client behind a key.
     pub(crate) fn client(key: &longhaul_net::PublicKey, name: &str) -> Principal {
         Principal { principal: format!("key:{key}"), owner: format!("client '{name}'") }

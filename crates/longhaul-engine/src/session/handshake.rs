@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use longhaul_core::limits::{BUNDLED_FILE_BYTES_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX};
+use longhaul_core::limits::{
+    BUNDLED_FILE_BYTES_MAX, CLAIM_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX, TAKE_OVER_SECONDS_MAX,
+};
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, ShardClaim, hint};
 use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
@@ -243,8 +245,18 @@ fn unexpected() -> Fault {
     Fault::protocol("the handshake went another way than it goes")
 }
 
+/// The time within which a daemon answers that has so much more to do before.
+pub(crate) fn patience(more: [Option<Duration>; 2]) -> Duration {
+    HANDSHAKE + more.into_iter().flatten().sum::<Duration>()
+}
+
 /// The deadline of every message before a session.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+/// A daemon takes so much longer where it first has to end the run's own earlier session, ...
+pub(crate) const TAKE_OVER: Duration = Duration::from_secs(TAKE_OVER_SECONDS_MAX);
+/// ... and so much longer where it has to keep a claim, and may have to end the session of an older
+/// one: it does one after the other.
+pub(crate) const CLAIM_KEPT: Duration = Duration::from_secs(CLAIM_SECONDS_MAX);
 
 /// A part of a request that is not taken in for this long is given up.
 const PART_TAKEN_MAX: Duration = Duration::from_secs(30);

@@ -17,7 +17,9 @@ use rustix::io::{Errno, pread};
 use super::super::dir::{ShelfDir, opened_in};
 use super::super::locks::has_no_locks;
 use super::ShardKey;
-use super::page::{CLAIMS_PAGE_BYTES_MAX, KeptShowing, Page, SHARDS_A_PAGE, hex};
+use super::page::{
+    CLAIMS_HEAD_BYTES_MAX, CLAIMS_PAGE_BYTES_MAX, ClaimsOwner, KeptShowing, Page, SHARDS_A_PAGE, hex, owner_in_head,
+};
 use crate::error::{ClaimsError, DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
@@ -82,17 +84,17 @@ impl ShelfDir {
     }
 
     /// Keeps a showing, durably. If it fails, either one may be kept.
-    pub(super) fn keep(&self, shard: &ShardKey, showing: KeptShowing) -> Result<(), DiskError> {
+    pub(super) fn keep(&self, shard: &ShardKey, showing: KeptShowing, owner: ClaimsOwner) -> Result<(), DiskError> {
         let key = PageKey::of(shard);
-        let _lock = self.locked(key.lock_byte(), PAGE_PATIENCE)?.ok_or_else(|| {
-            let (path, seconds) = (self.beneath(LOCK_NAME), PAGE_PATIENCE.as_secs());
+        let _lock = self.locked(key.lock_byte(), CLAIMS_PAGE_PATIENCE)?.ok_or_else(|| {
+            let (path, seconds) = (self.beneath(LOCK_NAME), CLAIMS_PAGE_PATIENCE.as_secs());
             DiskError::from(ClaimsError::Held { path, shard: shard.shard, seconds })
         })?;
         let mut page = match self.page(key)? {
             Some(page) => page,
             None => {
-                self.make_room()?;
-                Page::default()
+                self.make_room(owner)?;
+                Page { owner: Some(owner), ..Page::default() }
             }
         };
         page.kept.insert(shard.shard, showing);
@@ -216,35 +218,61 @@ impl ShelfDir {
             .map_err(failed)
     }
 
-    /// Makes room for one more page, where there are as many as there may be: those go that nobody
-    /// has written to for long.
-    fn make_room(&self) -> Result<(), DiskError> {
+    /// Makes room for one more page of an owner, where it has as many as it may, or all have
+    /// together: those go that nobody has written to for long, of an owner that has too many its
+    /// own.
+    fn make_room(&self, owner: ClaimsOwner) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
         let mut pages = Vec::new();
         each_name(&dir, |name| pages.extend(PageKey::of_name(name)))
             .map_err(|error| DiskError::call("list", self.beneath(b""), error))?;
-        let mut count = pages.len();
+        let (path, days) = (|| self.beneath(b""), |time: Duration| time.as_secs() / (24 * 3600));
+        if pages.len() >= PAGES_OF_OWNER_MAX {
+            let mut own = pages.clone();
+            own.retain(|page| self.owner(&dir, *page) == Some(owner));
+            if self.drop_old(&dir, &own, (PAGES_OF_OWNER_MAX, OWN_KEPT_FOR))? >= PAGES_OF_OWNER_MAX {
+                let (count, days) = (own.len(), days(OWN_KEPT_FOR));
+                return Err(ClaimsError::OwnerFull { path: path(), count, days }.into());
+            }
+        }
+        let count = self.drop_old(&dir, &pages, (PAGES_MAX, KEPT_FOR))?;
         if count < PAGES_MAX {
             return Ok(());
         }
-        for page in pages {
-            count -= usize::from(self.remove_if_old(&dir, page)?);
-        }
-        if count < PAGES_MAX {
-            return Ok(());
-        }
-        let (path, days) = (self.beneath(b""), KEPT_FOR.as_secs() / (24 * 3600));
-        Err(ClaimsError::Full { path, count, days }.into())
+        Err(ClaimsError::Full { path: path(), count, days: days(KEPT_FOR) }.into())
     }
 
-    /// Removes a page that is old, unless somebody is about to write it. Returns whether it went.
-    fn remove_if_old(&self, dir: &OwnedFd, page: PageKey) -> Result<bool, DiskError> {
+    /// Removes those of some pages that are older than an age, if there are as many as there may
+    /// be. Gives how many are left.
+    fn drop_old(&self, dir: &OwnedFd, pages: &[PageKey], (most, age): (usize, Duration)) -> Result<usize, DiskError> {
+        let mut count = pages.len();
+        if count >= most {
+            for page in pages {
+                count -= usize::from(self.remove_if_old(dir, *page, age)?);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The owner of a page. `None`: nobody is noted, or it went or cannot be read: then it counts
+    /// for nobody.
+    fn owner(&self, dir: &OwnedFd, page: PageKey) -> Option<ClaimsOwner> {
+        let name = page.file_name();
+        let file = opened_in(dir, &name, OFlags::RDONLY, self.beneath(&name)).ok()??;
+        let mut head = [0; CLAIMS_HEAD_BYTES_MAX];
+        let read = pread(&file, &mut head[..], 0).ok()?;
+        owner_in_head(&head[..read])
+    }
+
+    /// Removes a page that nobody has written to for longer than `kept_for`, unless somebody is
+    /// about to write it. Returns whether it went.
+    fn remove_if_old(&self, dir: &OwnedFd, page: PageKey, kept_for: Duration) -> Result<bool, DiskError> {
         let name = page.file_name();
         let is_old = || {
             let stat = statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let written =
                 UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(meta_of(&stat).mtime.secs).ok()?))?;
-            SystemTime::now().duration_since(written).ok().filter(|age| *age > KEPT_FOR)
+            SystemTime::now().duration_since(written).ok().filter(|age| *age > kept_for)
         };
         if is_old().is_none() {
             return Ok(false);
@@ -273,8 +301,15 @@ pub(super) const PAGES_MAX: usize = 4096;
 /// A page that nobody has written to for so long may go, if room is needed for another. Its
 /// campaign is over, or its movers have claimed nothing of 256 shards for a season.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Pages of one owner at most: a quarter of all, for some 260,000 shards. One client cannot keep
+/// the others from being kept.
+pub(super) const PAGES_OF_OWNER_MAX: usize = PAGES_MAX / 4;
+/// A page of an owner that has as many as it may goes for another of its own, if nobody has written
+/// to it for so long: a lease lasts a minute, and no mover of such a shard has been heard of for a
+/// week, or its claim is shown once more.
+pub(super) const OWN_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long the lock of a page is waited for. It is held for one write.
-const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+pub const CLAIMS_PAGE_PATIENCE: Duration = Duration::from_secs(7);
 /// The first pause before a lock is asked for again, ...
 const LOCK_PAUSE_MIN: Duration = Duration::from_micros(200);
 /// ... and the longest one.

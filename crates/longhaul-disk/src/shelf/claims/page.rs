@@ -6,6 +6,7 @@
 //! ```text
 //! longhaul claims 1
 //! campaign 00112233445566778899aabbccddeeff
+//! owner 00112233445566778899aabbccddeeff
 //! shard 300 serial 2 fence 7 id (32 hexadecimal digits) session (32 hexadecimal digits)
 //! check (BLAKE3 of all above, 64 hexadecimal digits)
 //! ```
@@ -26,9 +27,16 @@ pub struct KeptShowing {
     pub session: [u8; 16],
 }
 
+/// The principal whose claim made a page: 16 bytes of a digest of its name. It is counted by them
+/// how many pages a principal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimsOwner(pub [u8; 16]);
+
 /// The claims on shards that lie side by side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
+    /// Its owner. `None`: a build made it that noted nobody.
+    pub(super) owner: Option<ClaimsOwner>,
     /// By the number of the shard.
     pub(super) kept: BTreeMap<u64, KeptShowing>,
 }
@@ -37,6 +45,9 @@ impl Page {
     /// The text of this page of a campaign.
     pub(super) fn text(&self, campaign: &[u8; 16]) -> String {
         let mut text = format!("{HEAD}\ncampaign {}\n", hex(campaign));
+        if let Some(ClaimsOwner(owner)) = &self.owner {
+            let _ = writeln!(text, "{OWNER}{}", hex(owner));
+        }
         for (shard, kept) in &self.kept {
             let KeptShowing { serial, fence, id, session } = kept;
             let (id, session) = (hex(id), hex(session));
@@ -66,6 +77,9 @@ impl Page {
         if lines.next().and_then(|line| line.strip_prefix("campaign ")) != Some(&hex(campaign)) {
             return Err("it is of another campaign");
         }
+        let mut lines = lines.peekable();
+        let owner = lines.next_if(|line| line.starts_with(OWNER)).map(|line| owner_in(line).ok_or("its owner is none"));
+        let owner = owner.transpose()?;
         let mut kept = BTreeMap::new();
         for line in lines {
             let (shard, showing) = read_line(line).ok_or("a line of it is none of a claim")?;
@@ -73,8 +87,18 @@ impl Page {
                 return Err("a shard of it belongs elsewhere");
             }
         }
-        Ok(Page { kept })
+        Ok(Page { owner, kept })
     }
+}
+
+/// The owner in the head of a page, which is not checked. `None`: it notes nobody.
+pub(super) fn owner_in_head(bytes: &[u8]) -> Option<ClaimsOwner> {
+    let line = bytes.split(|byte| *byte == b'\n').nth(2)?;
+    owner_in(std::str::from_utf8(line).ok()?)
+}
+
+fn owner_in(line: &str) -> Option<ClaimsOwner> {
+    bytes_of(line.strip_prefix(OWNER)?).map(ClaimsOwner)
 }
 
 fn read_line(line: &str) -> Option<(u64, KeptShowing)> {
@@ -102,7 +126,10 @@ fn bytes_of(text: &str) -> Option<[u8; 16]> {
 pub(super) const SHARDS_A_PAGE: u64 = 256;
 /// Bytes of a page at most: its lines have 20 digits in each of three numbers.
 pub(super) const CLAIMS_PAGE_BYTES_MAX: usize = 64 << 10;
+/// Bytes from the beginning of a page in which its owner stands.
+pub(super) const CLAIMS_HEAD_BYTES_MAX: usize = 128;
 const HEAD: &str = "longhaul claims 1";
+const OWNER: &str = "owner ";
 
 #[cfg(test)]
 mod tests {
@@ -110,16 +137,21 @@ mod tests {
 
     fn page(first: u64) -> Page {
         let most = KeptShowing { serial: u64::MAX, fence: u64::MAX, id: [0xfe; 16], session: [0; 16] };
-        Page { kept: (0..SHARDS_A_PAGE).map(|at| (first + at, most)).collect() }
+        let owner = Some(ClaimsOwner([0xcd; 16]));
+        Page { owner, kept: (0..SHARDS_A_PAGE).map(|at| (first + at, most)).collect() }
     }
 
     #[test]
     fn a_page_is_read_as_it_was_written() {
         let first = u64::MAX - (SHARDS_A_PAGE - 1);
-        for page in [Page::default(), page(0), Page { kept: page(first).kept.split_off(&u64::MAX) }] {
+        let unowned = Page { owner: None, ..page(0) };
+        let last = Page { kept: page(first).kept.split_off(&u64::MAX), ..Page::default() };
+        for page in [Page::default(), page(0), unowned, last] {
             let first = page.kept.keys().next().map_or(0, |shard| shard - shard % SHARDS_A_PAGE);
             let text = page.text(&[7; 16]);
             assert!(text.len() < CLAIMS_PAGE_BYTES_MAX, "{}", text.len());
+            let head = &text.as_bytes()[..text.len().min(CLAIMS_HEAD_BYTES_MAX)];
+            assert_eq!(owner_in_head(head), page.owner);
             assert_eq!(Page::parse(text.as_bytes(), &[7; 16], first), Ok(page));
         }
     }
@@ -127,11 +159,12 @@ mod tests {
     #[test]
     fn the_bytes_of_a_page_are_these() {
         let kept = KeptShowing { serial: 2, fence: 7, id: [0x11; 16], session: [0x22; 16] };
-        let text = Page { kept: [(300, kept)].into() }.text(&[0xab; 16]);
+        let text = Page { owner: Some(ClaimsOwner([0x33; 16])), kept: [(300, kept)].into() }.text(&[0xab; 16]);
         let (body, check) = text.split_once("check ").expect("a check");
         let want = format!(
-            "longhaul claims 1\ncampaign {}\nshard 300 serial 2 fence 7 id {} session {}\n",
+            "longhaul claims 1\ncampaign {}\nowner {}\nshard 300 serial 2 fence 7 id {} session {}\n",
             "ab".repeat(16),
+            "33".repeat(16),
             "11".repeat(16),
             "22".repeat(16)
         );

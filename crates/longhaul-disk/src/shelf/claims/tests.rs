@@ -3,59 +3,36 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::SystemTime;
 
-use longhaul_core::TargetId;
+use longhaul_core::{FaultCode, TargetId};
 use rustix::io::Errno;
 
-use super::dir::{KEPT_FOR, PAGES_MAX, lock_byte};
+use super::dir::{KEPT_FOR, OWN_KEPT_FOR, PAGES_MAX, PAGES_OF_OWNER_MAX, lock_byte};
+use super::page::Page;
 use super::*;
-use crate::kernel::{Call, InodeId, Interposer, Kernel, Passage};
+use crate::kernel::Kernel;
 use crate::load::{Membership, TargetLoad};
 use crate::set_id::SetId;
 use crate::shelf::Reach;
+use crate::testing::FailingKernel;
 use crate::tree::Tree;
 
 const SHARD: ShardKey = ShardKey { campaign: [0xab; 16], shard: 300 };
+const OWNER: ClaimsOwner = ClaimsOwner([0xee; 16]);
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A disk on which so many calls are made, and then none: its process was killed.
-#[derive(Debug)]
-struct Killed {
-    left: AtomicUsize,
-    locks: Option<Errno>,
-}
-
-impl Interposer for Killed {
-    fn begin(&self, _: &Call<'_>) -> Passage {
-        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
-            Ok(_) => Passage::Made(0),
-            Err(_) => Passage::Answered(Err(Errno::IO)),
-        }
-    }
-
-    fn end(&self, _: u64, _: Result<Option<InodeId>, Errno>) {}
-
-    fn read_medium(&self, _: InodeId, _: u64, _: &mut [u8]) -> Option<usize> {
-        None
-    }
-
-    fn file_system_type(&self) -> Option<u64> {
-        None
-    }
-
-    fn refuses_locks(&self) -> Option<Errno> {
-        self.locks
-    }
-}
 
 fn shelf(dir: &Path) -> Shelf {
     Tree::open(dir).expect("tree").shelf()
 }
 
 fn shelf_behind(dir: &Path, left: usize, locks: Option<Errno>) -> Shelf {
-    let kernel = Kernel::behind(Arc::new(Killed { left: AtomicUsize::new(left), locks }));
+    let kernel = Kernel::behind(Arc::new(FailingKernel {
+        calls_left: Some(AtomicUsize::new(left)),
+        locks,
+        ..FailingKernel::default()
+    }));
     Tree::open(dir).expect("tree").behind(&kernel).shelf()
 }
 
@@ -68,7 +45,7 @@ fn claim(shelf: &Shelf) -> Option<(u64, u8, u8)> {
 }
 
 fn keep(shelf: &Shelf, fence: u64, session: u8) {
-    lock(shelf).keep(fence, [1; 16], [session; 16]).expect("kept");
+    lock(shelf).keep((fence, [1; 16], [session; 16]), OWNER).expect("kept");
 }
 
 fn page_of(dir: &Path) -> PathBuf {
@@ -84,7 +61,7 @@ fn a_claim_is_kept_for_every_other_process_and_shards_side_by_side_do_not_meet()
     assert_eq!(claim(&there), Some((4, 1, 7)));
     keep(&there, 5, 8);
     let beside = ShardKey { shard: 301, ..SHARD };
-    here.lock_shard(beside, PATIENCE).expect("free").keep(9, [2; 16], [3; 16]).expect("kept");
+    here.lock_shard(beside, PATIENCE).expect("free").keep((9, [2; 16], [3; 16]), OWNER).expect("kept");
     assert_eq!(claim(&here), Some((5, 1, 8)));
     assert_eq!(here.lock_shard(beside, PATIENCE).expect("free").kept().map(|kept| kept.fence), Some(9));
     here.remove_if_empty();
@@ -138,7 +115,7 @@ fn a_process_that_is_killed_at_any_call_leaves_the_claim_before_or_the_new_one_w
         let dir = tempfile::tempdir().expect("a directory");
         keep(&shelf(dir.path()), 4, 7);
         let killed = shelf_behind(dir.path(), calls, None);
-        let kept = killed.lock_shard(SHARD, PATIENCE).and_then(|mut locked| locked.keep(5, [1; 16], [8; 16]));
+        let kept = killed.lock_shard(SHARD, PATIENCE).and_then(|mut locked| locked.keep((5, [1; 16], [8; 16]), OWNER));
         let left = claim(&shelf(dir.path())).expect("one is kept");
         assert!(matches!(left, (4, 1, 7) | (5, 1, 8)), "{calls}: {left:?}");
         outcomes[usize::from(left.0 == 5)] += 1;
@@ -168,14 +145,46 @@ fn files_of_claims_are_bounded_and_old_ones_make_room() {
     (1..PAGES_MAX).for_each(|n| std::fs::write(name(n), b"").expect("written"));
     let far = ShardKey { shard: 1 << 40, ..SHARD };
     let mut locked = shelf.lock_shard(far, PATIENCE).expect("free");
-    let full = locked.keep(1, [1; 16], [1; 16]);
+    let full = locked.keep((1, [1; 16], [1; 16]), OWNER);
     assert!(matches!(full, Err(DiskError::Claims(ClaimsError::Full { count: PAGES_MAX, .. }))), "{full:?}");
     keep(&shelf, 5, 8);
     let old = SystemTime::now() - KEPT_FOR - Duration::from_secs(60);
     std::fs::File::options().write(true).open(name(9)).and_then(|file| file.set_modified(old)).expect("aged");
-    locked.keep(1, [1; 16], [1; 16]).expect("there is room");
+    locked.keep((1, [1; 16], [1; 16]), OWNER).expect("there is room");
     assert!(!name(9).exists() && name(10).exists());
     assert_eq!(claim(&shelf), Some((5, 1, 8)));
+}
+
+#[test]
+fn one_owner_does_not_fill_the_files_of_claims_and_its_own_old_ones_make_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shelf = shelf(dir.path());
+    keep(&shelf, 4, 7);
+    let name = |n: usize| dir.path().join(".longhaul").join(format!("{}-{n:014x}.claims", "cd".repeat(16)));
+    let head = std::fs::read(page_of(dir.path())).expect("a page of the owner");
+    (1..PAGES_OF_OWNER_MAX).for_each(|n| std::fs::write(name(n), &head).expect("written"));
+    let far = |shard: u64| ShardKey { shard: shard << 40, ..SHARD };
+    let mut locked = shelf.lock_shard(far(1), PATIENCE).expect("free");
+    let full = locked.keep((1, [1; 16], [1; 16]), OWNER);
+    let words = full.expect_err("it has its quarter").fault();
+    assert_eq!(words.code, FaultCode::NoSpace);
+    assert!(words.message.contains("1024") && words.message.contains("7 days"), "{words:?}");
+    locked.keep((1, [1; 16], [1; 16]), ClaimsOwner([9; 16])).expect("another owner has room");
+    let age = |n: usize, age| {
+        let old = SystemTime::now() - age - Duration::from_secs(60);
+        std::fs::File::options().write(true).open(name(n)).and_then(|file| file.set_modified(old)).expect("aged");
+    };
+    let mut other = shelf.lock_shard(far(2), PATIENCE).expect("free");
+    // Another one's page goes only for the sake of all, behind a longer time.
+    std::fs::write(name(9), Page { owner: Some(ClaimsOwner([8; 16])), ..Page::default() }.text(&[0xcd; 16]))
+        .expect("written");
+    std::fs::write(name(PAGES_OF_OWNER_MAX), &head).expect("written");
+    age(9, OWN_KEPT_FOR);
+    other.keep((1, [1; 16], [1; 16]), OWNER).expect_err("no old page is its own");
+    age(10, OWN_KEPT_FOR);
+    other.keep((1, [1; 16], [1; 16]), OWNER).expect("there is room");
+    assert!(name(9).exists() && !name(10).exists() && name(11).exists());
+    assert_eq!(claim(&shelf), Some((4, 1, 7)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn claim(fence: u64, id: u8) -> ShardClaim {
 }
 
 fn show(root: &Arc<RootClaims>, claim: ShardClaim) -> Result<HeldClaim, Option<u64>> {
-    root.show(claim, &Arc::default()).map_err(|fault| fault.kept_fence())
+    root.show(claim, &Principal::local(), &Arc::default()).map_err(|fault| fault.kept_fence())
 }
 
 fn may_publish(held: &HeldClaim) -> Result<(), Option<u64>> {
@@ -68,7 +68,7 @@ fn within_one_daemon_the_older_session_is_told_and_has_ended_before_the_newer_on
     let dir = tempfile::tempdir().expect("a directory");
     let here = root(&dir);
     let presence = Arc::<Presence>::default();
-    let old = here.show(claim(1, 1), &presence).expect("the first one");
+    let old = here.show(claim(1, 1), &Principal::local(), &presence).expect("the first one");
     std::thread::scope(|scope| {
         let new =
             scope.spawn(|| show(&here, claim(2, 2)).map(|held| (may_publish(&held), lock(&held.gate.state).keeping)));
@@ -92,4 +92,20 @@ fn a_claim_that_somebody_removed_publishes_nothing() {
     let held = show(&here, claim(3, 1)).expect("the first one");
     std::fs::remove_dir_all(dir.path().join(".longhaul")).expect("removed");
     assert_eq!(may_publish(&held), Err(Some(3)));
+}
+
+#[test]
+fn the_shelf_is_looked_at_while_the_gate_is_free_and_once_more_if_the_gate_has_moved_meanwhile() {
+    let (gate, looks) = (ShardGate::default(), std::cell::Cell::new(0));
+    let kept = |fence| Kept { claim: Claim { fence: Fence(fence), id: ClaimId([1; 16]) }, session: SessionId([1; 16]) };
+    let look = || {
+        let mut state = gate.state.try_lock().expect("nobody waits at the gate for a disk");
+        looks.set(looks.get() + 1);
+        if looks.get() == 1 {
+            state.carry_out(Vec::new(), kept(1));
+        }
+        Ok(Some(kept(looks.get())))
+    };
+    let (state, on_disk) = gate.looked(look).expect("looked");
+    assert_eq!((on_disk, state.turn), (Some(kept(2)), 1), "the first look is older than the gate");
 }
