@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{Host, Site, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files};
 
 /// A dataset of a hundred files, with names that only bytes can carry.
 fn plant(top: &Path) {
@@ -52,7 +52,7 @@ fn wait_for_more_than(count: usize, top: &Path) -> Vec<(PathBuf, u64)> {
     let until = Instant::now() + PATIENCE;
     loop {
         let mut stand = Vec::new();
-        for dir in fs::read_dir(top).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+        for dir in fs::read_dir(top).into_iter().flatten().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
             let files = fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
             let named = files.filter(|file| !file.file_name().as_bytes().starts_with(b".longhaul"));
             stand.extend(named.filter_map(|file| Some((file.path(), fs::symlink_metadata(file.path()).ok()?.ino()))));
@@ -274,6 +274,146 @@ fn lists_for_movers_without_a_queue_have_each_file_once() {
     assert_eq!(all, 101);
     let again = host.run(["job", "plan", "--shards", "2", "--out", "parts", "to"]).fail(2);
     assert!(again.stderr.contains("is not empty"), "{again}");
+}
+
+/// Puts a file beneath so many directories that its path is longer than one may be, and gives the
+/// first of them.
+fn plant_too_deep(top: &Path) -> PathBuf {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let name = "d".repeat(220);
+    let mut at = openat(CWD, top, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..20 {
+        mkdirat(&at, name.as_str(), Mode::RWXU).unwrap();
+        at = openat(&at, name.as_str(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    top.join(name)
+}
+
+#[test]
+fn a_campaign_keeps_the_keys_that_it_was_added_with_and_refuses_what_no_campaign_has() {
+    let site = Site::new();
+    let host = &site.client;
+    files::make(host.path("ds/f"), 1, 10);
+    let key = host.config("identity");
+    fs::rename(&key, host.path("elsewhere")).unwrap();
+    for refused in [&["--claim", "x"][..], &["--ssh", "ssh -p 22"]] {
+        host.run(["job", "add", "ds", &site.url("in")]).args(refused).fail(2);
+    }
+    let add = ["job", "add", "--name", "a", "--identity", "elsewhere", "ds", &site.url("in")];
+    host.run(add).succeed();
+    host.run(["job", "plan", "a"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    assert!(site.root().join("in/ds/f").exists());
+    assert!(!key.exists(), "no other key was made");
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    let spec: Vec<u8> = rows.query_row("SELECT spec FROM campaign", [], |row| row.get(0)).unwrap();
+    assert!(String::from_utf8(spec).unwrap().contains(host.path("elsewhere").to_str().unwrap()));
+    fs::remove_file(host.path("elsewhere")).unwrap();
+    host.run(["job", "add", "--name", "b", "--identity", "elsewhere", "ds", &site.url("in")]).succeed();
+    host.run(["job", "plan", "b"]).succeed();
+    let missing = host.run(["job", "run", "--drain"]).fail(3);
+    assert!(missing.stderr.contains("elsewhere") && !host.path("elsewhere").exists(), "{missing}");
+}
+
+#[test]
+fn names_that_cannot_be_read_while_planning_are_kept_and_the_campaign_is_incomplete() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    plant_too_deep(&host.path("ds"));
+    host.run(["job", "add", "--name", "deep", "ds", "to"]).succeed();
+    let planned = host.run(["job", "plan", "--json", "deep"]).fail(23);
+    assert_eq!(planned.events_of("job_planned")[0]["omitted"], 1, "{planned}");
+    host.run(["job", "run", "--drain"]).fail(23);
+    let left = left(&host, "deep");
+    assert_eq!((counts(&left), &left["omitted"], &left["state"]), ([101, 0, 0], &1.into(), &"done".into()));
+    host.run(["job", "wait", "deep"]).fail(23);
+    let report = host.run(["job", "report", "--json", "deep"]).fail(23);
+    let names = report.events_of("job_omitted");
+    assert!(names.len() == 1 && names[0]["object"].as_str().unwrap().contains("ddd"), "{report}");
+    let shown = host.run(["job", "show", "deep"]).succeed();
+    assert!(shown.stdout_text().contains("1 name that could not be read"), "{shown}");
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// A copy of a host's queue with its manifests, as a restored backup or a second state directory
+/// has it.
+fn copied_queue(host: &Host) -> PathBuf {
+    let copy = host.path("copy.db");
+    fs::copy(queue(host), &copy).unwrap();
+    copy_dir(&host.path(".local/state/longhaul/queue.db.manifests"), &host.path("copy.db.manifests"));
+    fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    copy
+}
+
+#[test]
+fn two_queues_with_one_campaign_publish_each_file_once_and_the_mover_that_was_overtaken_fails_none() {
+    let site = Site::new();
+    let host = &site.client;
+    plant(&host.path("ds"));
+    // The shard is still under way when its other files stand.
+    files::make(host.path("ds/z/large"), 7, 1 << 20);
+    host.run(["job", "add", "--name", "all", "--rate", "256KiB/s", "ds", &site.url("in")]).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    let copy = copied_queue(host);
+    let mover = |queue: &Path| host.run(["job", "run", "--json", "--drain", "--queue"]).arg(queue);
+
+    let first = mover(&queue(host)).start();
+    first.wait_event(|event| (event["state"] == "claimed").then_some(()));
+    let stood = wait_for_more_than(20, &site.root().join("in/ds"));
+    let second = mover(&copy).start();
+    let first = first.fail(23);
+    let ends = first.events_of("job_shard");
+    let end = ends.last().unwrap();
+    assert_eq!((&end["state"], &end["files_failed"], &end["fence"]), (&"held".into(), &0.into(), &1.into()), "{first}");
+    assert_eq!(first.events_of("fault").last().unwrap()["code"], "superseded", "{first}");
+    let second = second.finish();
+    assert_eq!(second.code, 0, "{second}");
+    let end = second.events_of("job_shard").pop().unwrap();
+    assert_eq!(
+        (&end["state"], &end["fence"], &end["unclaimed"]),
+        (&"done".into(), &2.into(), &false.into()),
+        "{second}"
+    );
+    tree::assert_same(&Tree::of(host.path("ds")), &Tree::of(site.root().join("in/ds")), "what was moved");
+    let large = fs::symlink_metadata(site.root().join("in/ds/z/large")).unwrap().ino();
+
+    let held = host.run(["job", "show", "--json", "all"]).succeed().events_of("job_held");
+    assert!(held[0]["reason"].as_str().unwrap().contains("another queue") && held[0]["fence"] == 1, "{held:?}");
+    host.run(["job", "release", "all"]).succeed();
+    let again = mover(&queue(host)).succeed();
+    assert_eq!(again.events_of("job_shard").pop().unwrap()["fence"], 3, "{again}");
+    assert_eq!(counts(&left(host, "all")), [102, 0, 0]);
+    for (path, inode) in stood.into_iter().chain([(site.root().join("in/ds/z/large"), large)]) {
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), inode, "{} was published again", path.display());
+    }
+}
+
+#[test]
+fn a_destination_that_keeps_no_claims_is_served_without_one_and_that_is_told() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    let dirs = ["one", "two"].map(|name| host.make_dir(name));
+    let config = DaemonConfig::default().set("data", &dirs, "");
+    let daemon = config.client("me", host.key(), &[("data", ALL_RIGHTS)]).start(&host);
+    host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    host.run(["job", "add", "--name", "set", "--shard-files", "60", "ds", &daemon.url("data/in")]).succeed();
+    host.run(["job", "plan", "set"]).succeed();
+    let run = host.run(["job", "run", "--json", "--drain"]).succeed();
+    let ends: Vec<_> = run.events_of("job_shard").into_iter().filter(|shard| shard["state"] == "done").collect();
+    assert!(ends.len() == 2 && ends.iter().all(|end| end["unclaimed"] == true), "{run}");
+    assert_eq!(left(&host, "set")["unclaimed"], 2);
+    let shown = host.run(["job", "show", "set"]).succeed();
+    assert!(shown.stdout_text().contains("2 shards: the destination keeps no claims"), "{shown}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::codes::code_of_name;
 use longhaul_jobs::{
     Amount, BackOff, Campaign, CampaignId, CampaignKey, CampaignState, Claim, ClaimId, FailedFile, FaultState, Fence,
-    Hold, JobsError, Lease, Link, LinkId, LinkState, Meter, Micros, MoverId, Part, Permit, PermitPlace, Priority,
-    Segment, Shard, ShardId, ShardKind, ShardNews, ShardState, ShardTurn, Site, SiteId, Tries, Weight,
+    Hold, JobsError, Lease, Link, LinkId, LinkState, Meter, Micros, MoverId, OmittedName, Part, Permit, PermitPlace,
+    Priority, Segment, Shard, ShardId, ShardKind, ShardNews, ShardState, ShardTurn, Site, SiteId, Tries, Weight,
 };
 use rusqlite::Row;
 use rusqlite::types::FromSql;
@@ -98,6 +98,18 @@ impl<'a> Columns<'a> {
             calendar: self.get::<String>()?.parse().map_err(|_| bad("a calendar is none"))?,
             retry: self.get::<String>()?.parse().map_err(|_| bad("retry rules are none"))?,
             spec: self.get()?,
+            omitted: self.count()?,
+        })
+    }
+
+    /// A row of `omitted`.
+    pub(crate) fn omitted(&mut self) -> Read<OmittedName> {
+        Ok(OmittedName {
+            campaign: CampaignId(self.count()?),
+            source: self.count()?,
+            object: PlainText::from(self.get::<String>()?),
+            code: self.code()?,
+            message: PlainText::from(self.get::<String>()?),
         })
     }
 
@@ -154,7 +166,7 @@ impl<'a> Columns<'a> {
             turn: ShardTurn { rank: self.count()?, not_before: self.micros()? },
             tries: Tries { again: self.small()?, lapses: self.small()?, breaks: self.small()? },
             claim: self.claim()?,
-            news: ShardNews { moved: self.count()?, judged: self.count()? != 0 },
+            news: ShardNews { moved: self.count()?, judged: self.count()? != 0, unclaimed: self.count()? != 0 },
         })
     }
 

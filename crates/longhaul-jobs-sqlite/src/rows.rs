@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use longhaul_jobs::{
-    Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, Permit, PermitPlace,
-    Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, OmittedName, Permit,
+    PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
 };
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
@@ -29,7 +29,7 @@ type Answer<T> = Result<T, JobsError>;
 
 const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
     failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, breaks, \
-    fence, claim, moved, judged";
+    fence, claim, moved, judged, unclaimed";
 
 impl<'a> SqliteRows<'a> {
     /// The rows of an open transaction, which began at `now`.
@@ -97,10 +97,10 @@ impl Rows for SqliteRows<'_> {
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.write(
-            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
                 state = excluded.state, priority = excluded.priority, weight = excluded.weight,
                 deadline = excluded.deadline, calendar = excluded.calendar, retry = excluded.retry,
-                spec = excluded.spec, name = excluded.name, key = excluded.key",
+                spec = excluded.spec, name = excluded.name, key = excluded.key, omitted = excluded.omitted",
             params![
                 number(campaign.id.0)?,
                 campaign.key.0,
@@ -112,6 +112,7 @@ impl Rows for SqliteRows<'_> {
                 campaign.calendar.text(),
                 campaign.retry.to_string(),
                 campaign.spec,
+                number(campaign.omitted)?,
             ],
         )
     }
@@ -124,9 +125,33 @@ impl Rows for SqliteRows<'_> {
         )
     }
 
+    fn remove_segment(&mut self, campaign: CampaignId, at: u64) -> Answer<()> {
+        let (campaign, at) = (number(campaign.0)?, number(at)?);
+        self.write("DELETE FROM shard WHERE campaign = ? AND segment = ?", params![campaign, at])?;
+        self.write("DELETE FROM segment WHERE campaign = ? AND number = ?", params![campaign, at])
+    }
+
     fn segments(&mut self, campaign: CampaignId) -> Answer<Vec<Segment>> {
         let statement = "SELECT * FROM segment WHERE campaign = ? ORDER BY number";
         self.list(statement, params![number(campaign.0)?], |columns| columns.segment())
+    }
+
+    fn put_omitted(&mut self, name: &OmittedName) -> Answer<()> {
+        self.write(
+            "INSERT OR REPLACE INTO omitted VALUES (?, ?, ?, ?, ?)",
+            params![
+                number(name.campaign.0)?,
+                number(name.source)?,
+                name.object.as_str(),
+                name.code.name(),
+                name.message.as_str()
+            ],
+        )
+    }
+
+    fn omitted(&mut self, campaign: CampaignId) -> Answer<Vec<OmittedName>> {
+        let statement = "SELECT * FROM omitted WHERE campaign = ? ORDER BY source, object";
+        self.list(statement, params![number(campaign.0)?], |columns| columns.omitted())
     }
 
     fn site(&mut self, id: SiteId) -> Answer<Option<Site>> {
@@ -201,7 +226,7 @@ impl Rows for SqliteRows<'_> {
         };
         let statement = format!(
             "INSERT OR REPLACE INTO shard ({SHARD}) VALUES
-            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         );
         self.write(
             &statement,
@@ -231,6 +256,7 @@ impl Rows for SqliteRows<'_> {
                 shard.claim.id.0,
                 number(shard.news.moved)?,
                 shard.news.judged,
+                shard.news.unclaimed,
             ],
         )
     }
@@ -271,12 +297,12 @@ impl Rows for SqliteRows<'_> {
 
     fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
         let statement = "SELECT link, state, count(*), sum(files), sum(bytes), sum(done_files), sum(done_bytes),
-            sum(failed_files), sum(failed_bytes) FROM shard WHERE campaign = ? GROUP BY link, state
+            sum(failed_files), sum(failed_bytes), sum(unclaimed) FROM shard WHERE campaign = ? GROUP BY link, state
             ORDER BY link, state";
         self.list(statement, params![number(campaign.0)?], |columns| {
             let (link, kind, shards) = (LinkId(columns.count()?), columns.kind()?, columns.count()?);
             let (total, done, failed) = (columns.amount()?, columns.amount()?, columns.amount()?);
-            Ok(ShardSum { link, kind, shards, total, done, failed })
+            Ok(ShardSum { link, kind, shards, total, done, failed, unclaimed: columns.count()? })
         })
     }
 

@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 1] = [FIRST];
+pub(crate) const MIGRATIONS: [&str; 2] = [FIRST, SECOND];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -83,6 +83,17 @@ CREATE TABLE leader (
 ) STRICT;
 ";
 
+/// Shards that were moved without a claim, and names that could not be read while a campaign was
+/// planned.
+const SECOND: &str = "
+ALTER TABLE shard ADD COLUMN unclaimed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE campaign ADD COLUMN omitted INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE omitted (
+    campaign INTEGER NOT NULL, source INTEGER NOT NULL, object TEXT NOT NULL, code TEXT NOT NULL,
+    message TEXT NOT NULL, PRIMARY KEY (campaign, source, object)
+) STRICT, WITHOUT ROWID;
+";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -122,7 +133,7 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 2] = [FIRST, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 3] = [FIRST, SECOND, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -136,7 +147,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 2, known: 1, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 3, known: 2, .. }), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use longhaul_core::FaultCode;
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId};
-use crate::rows::{CampaignState, FaultState, LinkState, ShardKind};
+use crate::rows::{Campaign, CampaignState, FaultState, LinkState, ShardKind};
 use crate::store::Rows;
 
 /// A campaign in figures: `total` is the sum of `done`, `failed`, `cancelled` and `left`, always.
@@ -28,6 +28,10 @@ pub struct Left {
     pub left: Amount,
     /// The part of the rest that waits for a user.
     pub held: Amount,
+    /// Names that could not be read when it was planned. They are in no other figure.
+    pub omitted: u64,
+    /// Shards whose last mover showed no claim, as the destination keeps none.
+    pub unclaimed: u64,
     /// The rest, by link.
     pub links: Vec<LinkLeft>,
     /// Files that failed and do not stand, by fault.
@@ -81,7 +85,7 @@ pub enum TimeLeft {
 /// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits,
 /// [`JobsError::BadRow`], [`JobsError::Store`].
 pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError> {
-    let state = rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?.state;
+    let Campaign { state, omitted, .. } = rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?;
     let zero = Amount::default();
     let mut sums = Left {
         total: zero,
@@ -90,6 +94,8 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
         cancelled: zero,
         left: zero,
         held: zero,
+        omitted,
+        unclaimed: 0,
         links: Vec::new(),
         faults: faults(rows, campaign, state)?,
         time: TimeLeft::Nothing,
@@ -97,6 +103,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
     for sum in rows.shard_sums(campaign)? {
         let counted = sum.done.plus(sum.failed).ok_or(TOO_MUCH)?;
         let rest = sum.total.minus(counted).ok_or(JobsError::BadRow("a shard has more files settled than files"))?;
+        sums.unclaimed = sums.unclaimed.saturating_add(sum.unclaimed);
         add(&mut sums.total, sum.total)?;
         add(&mut sums.done, sum.done)?;
         add(&mut sums.failed, sum.failed)?;

@@ -34,8 +34,9 @@ pub use memory::Memory;
 pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
-    BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, Part,
-    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+    BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, OmittedName,
+    Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries,
+    Weight,
 };
 pub use store::{FaultSum, Rows, ShardSum, Store};
 pub use tenure::Tenure;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ROW_NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site,
+    Campaign, FailedFile, FaultState, Leader, Link, OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind,
+    ShardState, Site,
 };
 use crate::store::{FaultSum, Rows, ShardSum, Store};
 
@@ -20,6 +21,7 @@ pub struct Memory {
     last_number: u64,
     campaigns: BTreeMap<CampaignId, Campaign>,
     segments: BTreeMap<(CampaignId, u64), Segment>,
+    omitted: BTreeMap<(CampaignId, u64, String), OmittedName>,
     sites: BTreeMap<SiteId, Site>,
     links: BTreeMap<LinkId, Link>,
     shares: BTreeMap<(CampaignId, LinkId), u64>,
@@ -100,7 +102,7 @@ impl Rows for Memory {
     }
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError> {
-        bounded(&[campaign.id.0, campaign.deadline.map_or(0, |deadline| deadline.0)])?;
+        bounded(&[campaign.id.0, campaign.deadline.map_or(0, |deadline| deadline.0), campaign.omitted])?;
         self.campaigns.insert(campaign.id, campaign.clone());
         Ok(())
     }
@@ -111,8 +113,24 @@ impl Rows for Memory {
         Ok(())
     }
 
+    fn remove_segment(&mut self, campaign: CampaignId, number: u64) -> Result<(), JobsError> {
+        self.segments.remove(&(campaign, number));
+        self.shards.retain(|_, shard| (shard.campaign, shard.part.segment) != (campaign, number));
+        Ok(())
+    }
+
     fn segments(&mut self, campaign: CampaignId) -> Result<Vec<Segment>, JobsError> {
         Ok(self.segments.values().filter(|segment| segment.campaign == campaign).cloned().collect())
+    }
+
+    fn put_omitted(&mut self, name: &OmittedName) -> Result<(), JobsError> {
+        bounded(&[name.source])?;
+        self.omitted.insert((name.campaign, name.source, name.object.to_string()), name.clone());
+        Ok(())
+    }
+
+    fn omitted(&mut self, campaign: CampaignId) -> Result<Vec<OmittedName>, JobsError> {
+        Ok(self.omitted.values().filter(|name| name.campaign == campaign).cloned().collect())
     }
 
     fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError> {
@@ -210,9 +228,10 @@ impl Rows for Memory {
         let mut sums: BTreeMap<(LinkId, ShardKind), ShardSum> = BTreeMap::new();
         for shard in self.shards.values().filter(|shard| shard.campaign == campaign) {
             let (link, kind, zero) = (shard.link, shard.state.kind(), Amount::default());
-            let fresh = ShardSum { link, kind, shards: 0, total: zero, done: zero, failed: zero };
+            let fresh = ShardSum { link, kind, shards: 0, total: zero, done: zero, failed: zero, unclaimed: 0 };
             let row = sums.entry((link, kind)).or_insert(fresh);
             row.shards += 1;
+            row.unclaimed += u64::from(shard.news.unclaimed);
             row.total = sum(row.total, shard.total)?;
             row.done = sum(row.done, shard.done)?;
             row.failed = sum(row.failed, shard.failed)?;

@@ -72,8 +72,8 @@ pub const fn treatment(code: FaultCode) -> Treatment {
         | FaultCode::Exhausted
         | FaultCode::TargetFailed => Treatment::BackOff,
         FaultCode::Denied => Treatment::Close,
-        // Nothing is wrong with link or shard: whoever claims it next has a higher fence.
-        FaultCode::Interrupted | FaultCode::Terminated | FaultCode::Superseded => Treatment::HandBack,
+        // Nothing is wrong with link or shard.
+        FaultCode::Interrupted | FaultCode::Terminated => Treatment::HandBack,
         FaultCode::Unclassified
         | FaultCode::Usage
         | FaultCode::NotFound
@@ -84,7 +84,10 @@ pub const fn treatment(code: FaultCode) -> Treatment {
         | FaultCode::InTheWay
         | FaultCode::Unsupported
         | FaultCode::Protocol
-        | FaultCode::Internal => Treatment::Hold,
+        | FaultCode::Internal
+        // Who has the shard by this queue was overtaken by somebody of another one: two queues have
+        // the campaign, and would take the shard from each other for ever.
+        | FaultCode::Superseded => Treatment::Hold,
     }
 }
 
@@ -172,12 +175,12 @@ mod tests {
             (Treatment::BackOff, 3, "unreachable lost timed-out busy io exhausted target-failed"),
             (Treatment::BackOff, 1, "no-space read-only"),
             (Treatment::Close, 1, "denied"),
-            (Treatment::HandBack, 1, "interrupted terminated superseded"),
+            (Treatment::HandBack, 1, "interrupted terminated"),
             (Treatment::Hold, 3, "changed"),
             (
                 Treatment::Hold,
                 1,
-                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal",
+                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal superseded",
             ),
         ];
         let mut seen = 0;

@@ -39,6 +39,24 @@ pub struct Campaign {
     pub retry: RetryRules,
     /// Sources, destinations, filters and rules of its transfers, in a form that movers know.
     pub spec: Vec<u8>,
+    /// Names of its sources that could not be read when it was planned, and so are in no shard.
+    pub omitted: u64,
+}
+
+/// A name of a source that could not be read when a campaign was planned. Of many such names the
+/// first are kept, and all are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OmittedName {
+    /// Its campaign.
+    pub campaign: CampaignId,
+    /// The number of its source in the campaign.
+    pub source: u64,
+    /// The name, as the fault tells it.
+    pub object: PlainText,
+    /// The fault.
+    pub code: FaultCode,
+    /// The words of it.
+    pub message: PlainText,
 }
 
 /// How far a campaign is.
@@ -147,6 +165,8 @@ pub struct ShardNews {
     pub moved: u64,
     /// A user released it though its files fail alike: it is not held for that again.
     pub judged: bool,
+    /// Its last mover showed no claim: the destination keeps none.
+    pub unclaimed: bool,
 }
 
 /// The entries of a shard, in its campaign's manifest.

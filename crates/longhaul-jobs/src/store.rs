@@ -8,7 +8,7 @@ use longhaul_core::FaultCode;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, Leader, Link, Permit, PermitPlace, Segment, Shard, ShardKind, Site,
+    Campaign, FailedFile, FaultState, Leader, Link, OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind, Site,
 };
 
 /// A place where the queue's rows are kept.
@@ -37,6 +37,8 @@ pub struct ShardSum {
     pub done: Amount,
     /// The part of them that was given up.
     pub failed: Amount,
+    /// Shards among them whose last mover showed no claim.
+    pub unclaimed: u64,
 }
 
 /// The sums of a campaign's failed files with one fault.
@@ -67,8 +69,14 @@ pub trait Rows {
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError>;
     /// Writes a segment.
     fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError>;
+    /// Removes a segment of a campaign, with the shards that were cut of it.
+    fn remove_segment(&mut self, campaign: CampaignId, number: u64) -> Result<(), JobsError>;
     /// The segments of a campaign.
     fn segments(&mut self, campaign: CampaignId) -> Result<Vec<Segment>, JobsError>;
+    /// Writes a name that could not be read.
+    fn put_omitted(&mut self, name: &OmittedName) -> Result<(), JobsError>;
+    /// The names of a campaign that could not be read and are kept, by source and name.
+    fn omitted(&mut self, campaign: CampaignId) -> Result<Vec<OmittedName>, JobsError>;
 
     /// A site.
     fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError>;

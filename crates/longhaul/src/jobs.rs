@@ -16,7 +16,7 @@ pub mod shelf;
 pub mod spec;
 
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_sqlite};
-pub use mover::{Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
+pub use mover::{KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
 pub use queue::{QueueFile, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
-pub use spec::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
+pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};

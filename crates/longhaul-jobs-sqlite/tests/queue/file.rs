@@ -104,6 +104,7 @@ fn movers_that_share_the_file_get_each_shard_once() {
                 done,
                 moved,
                 outcome: Outcome::Through(vec![]),
+                unclaimed: false,
                 chance: 0,
             };
             store.transact(|rows| finish(rows, &report)).unwrap();

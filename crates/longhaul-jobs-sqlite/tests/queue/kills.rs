@@ -67,7 +67,8 @@ fn worker_of_the_kills() {
         let done = Amount { files: 10 - failed, bytes: 100 - failed * 10 };
         store
             .transact(|rows| {
-                finish(rows, &Report { shard, claim, done, moved: done.bytes, outcome: outcome.clone(), chance: 0 })
+                let (moved, outcome) = (done.bytes, outcome.clone());
+                finish(rows, &Report { shard, claim, done, moved, outcome, unclaimed: false, chance: 0 })
             })
             .unwrap();
         say(format!("\nfinished {} {failed}\n", shard.0));

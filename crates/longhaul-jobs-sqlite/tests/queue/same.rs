@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Ask, Beat, FileFault, Outcome, Report, Selection, beat, cancel, claim, finish, hold, lead, raise, release, retry,
-    schedule, set_link_state,
+    Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, add_campaign, add_segment, beat, cancel,
+    claim, finish, hold, lead, note_omitted, raise, release, retry, schedule, set_link_state, take_back_segments,
 };
 use longhaul_jobs::{
-    Amount, CampaignId, Claim, ClaimId, Fence, Hold, JobsError, LinkId, LinkState, Memory, Micros, MoverId,
-    PermitPlace, Rows, ShardId, ShardKind, SiteId, Store,
+    Amount, CampaignId, Claim, ClaimId, Cut, Fence, Hold, JobsError, LinkId, LinkState, Memory, Micros, MoverId,
+    OmittedName, PermitPlace, Rows, Segment, ShardId, ShardKind, SiteId, Store,
 };
 use longhaul_jobs_sqlite::SqliteStore;
 
@@ -75,7 +75,8 @@ impl Pair {
             12..18 => {
                 let (outcome, files) = self.outcome();
                 let done = Amount { files, bytes: files * 10 };
-                let report = Report { shard, claim: known, done, moved: self.random.below(200), outcome, chance };
+                let (moved, unclaimed) = (self.random.below(200), self.random.below(2) == 0);
+                let report = Report { shard, claim: known, done, moved, outcome, unclaimed, chance };
                 self.both(|rows| finish(rows, &report));
             }
             18 => {
@@ -120,7 +121,9 @@ impl Pair {
         let code = codes[self.random.below(5) as usize];
         match self.random.below(8) {
             0 => {
-                (Outcome::Broken { code: codes[self.random.below(4) as usize], welcome: self.random.below(2) == 0 }, 0)
+                let at = [BreakPlace::Link, BreakPlace::Host][self.random.below(2) as usize];
+                let (code, welcome) = (codes[self.random.below(4) as usize], self.random.below(2) == 0);
+                (Outcome::Broken { code, at, welcome }, 0)
             }
             1 => (Outcome::HandedBack, self.random.below(10)),
             2 => (Outcome::Alike(Hold::Alike { code, alike: 8, of: 10 }), 0),
@@ -136,6 +139,29 @@ impl Pair {
         }
     }
 
+    /// A campaign that is being planned, with names that could not be read.
+    fn omit_names(&mut self) {
+        let new = NewCampaign { name: "planning".to_owned(), ..NewCampaign::default() };
+        let campaign = self.both(|rows| add_campaign(rows, &new)).unwrap();
+        let name = |at: u64| {
+            let (object, message) = (PlainText::of(format_args!("a/{at}")), PlainText::from("it cannot be read"));
+            OmittedName { campaign, source: at % 2, object, code: FaultCode::Denied, message }
+        };
+        let names: Vec<_> = (0..5).map(name).collect();
+        self.both(|rows| note_omitted(rows, campaign, 7, &names)).unwrap();
+        let segment = |number| Segment { campaign, number, digest: [7; 32], total: Amount { files: 2, bytes: 20 } };
+        let cuts = [Cut { first: 0, end: 2, total: Amount { files: 2, bytes: 20 } }];
+        let link = self.link;
+        for number in 0..3 {
+            self.both(|rows| add_segment(rows, &segment(number), link, &cuts)).unwrap();
+        }
+        self.both(|rows| take_back_segments(rows, campaign, &[0, 2])).unwrap();
+        let kept = self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?))).unwrap();
+        assert_eq!((kept.0.len(), kept.1[0].shards), (1, 1));
+        self.campaigns.push(campaign);
+        self.both(|rows| left(rows, campaign));
+    }
+
     /// All rows, in both.
     fn compare(&mut self) {
         let campaigns = self.campaigns.clone();
@@ -148,6 +174,7 @@ impl Pair {
         for campaign in campaigns {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
+            self.both(|rows| rows.omitted(campaign));
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();
                 for shard in shards {
@@ -172,6 +199,7 @@ fn each_rule_answers_over_the_file_as_over_the_store_in_memory() {
         file.transact(|rows| begin(rows, 2, 6)).unwrap();
         let (random, claims) = (Random(seed), vec![(ShardId(5), Claim::default())]);
         let mut pair = Pair { memory, file, clock, random, link, campaigns, claims };
+        pair.omit_names();
         for _ in 0..150 {
             let pause = [0, 1, 5, 20, 70][pair.random.below(5) as usize] * 1_000_000;
             pair.memory.now = Micros(pair.memory.now.0 + pause);

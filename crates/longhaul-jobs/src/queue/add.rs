@@ -12,7 +12,7 @@ use crate::ids::{Amount, CampaignId, CampaignKey, LinkId, Micros, ShardId, SiteI
 use crate::plan::Cut;
 use crate::retry::RetryRules;
 use crate::rows::{
-    BackOff, Campaign, CampaignState, Link, LinkState, Meter, Part, Priority, Segment, Shard, Site, Weight,
+    BackOff, Campaign, CampaignState, Link, LinkState, Meter, OmittedName, Part, Priority, Segment, Shard, Site, Weight,
 };
 use crate::store::Rows;
 
@@ -58,6 +58,8 @@ pub struct LinkLimits {
 /// Files and bytes of a campaign, on all of its links together: 1 EiB. Its sums fit the numbers of
 /// each backend, and those of some campaigns together do too.
 const CAMPAIGN_MAX: u64 = 1 << 60;
+/// Names of a campaign that could not be read and are kept: enough to see what is wrong.
+pub const OMITTED_NAMES_MAX: usize = 1000;
 /// Bytes of a campaign's name.
 const CAMPAIGN_NAME_BYTES_MAX: usize = 255;
 
@@ -126,8 +128,39 @@ pub fn add_campaign(rows: &mut dyn Rows, new: &NewCampaign) -> Result<CampaignId
         calendar: new.calendar.clone(),
         retry: new.retry.clone(),
         spec: new.spec.clone(),
+        omitted: 0,
     })?;
     Ok(id)
+}
+
+/// Keeps the names of a campaign that could not be read while it was planned: their number, and
+/// some of them, of which those beyond [`OMITTED_NAMES_MAX`] are left out. What was kept before
+/// stays: a planner that was killed may have listed a source, and the next one does not list it
+/// again.
+///
+/// # Errors
+/// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::TooMuch`],
+/// [`JobsError::NoCampaign`], [`JobsError::Store`].
+pub fn note_omitted(
+    rows: &mut dyn Rows,
+    campaign: CampaignId,
+    count: u64,
+    names: &[OmittedName],
+) -> Result<(), JobsError> {
+    let mut campaign = campaign_of(rows, campaign)?;
+    if campaign.state != CampaignState::Planning {
+        return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
+    }
+    if count > CAMPAIGN_MAX {
+        return Err(JobsError::TooMuch("names that could not be read"));
+    }
+    let kept = rows.omitted(campaign.id)?.len();
+    for name in names.iter().take(OMITTED_NAMES_MAX.saturating_sub(kept)) {
+        let (object, message) = (name.object.clone().cut(), name.message.clone().cut());
+        rows.put_omitted(&OmittedName { campaign: campaign.id, object, message, ..name.clone() })?;
+    }
+    campaign.omitted = count;
+    rows.put_campaign(&campaign)
 }
 
 /// Adds a segment of a campaign's manifest, with its shards for one link. The same segment may be
@@ -158,6 +191,20 @@ pub fn add_segment(
         added.push(shard.id);
     }
     Ok(added)
+}
+
+/// Takes segments of a campaign back that a planner had added before it was stopped. A planner that
+/// counts on them finds them missing before it lets the campaign begin.
+///
+/// # Errors
+/// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::NoCampaign`],
+/// [`JobsError::Store`].
+pub fn take_back_segments(rows: &mut dyn Rows, campaign: CampaignId, numbers: &[u64]) -> Result<(), JobsError> {
+    let campaign = campaign_of(rows, campaign)?;
+    if campaign.state != CampaignState::Planning {
+        return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
+    }
+    numbers.iter().try_for_each(|number| rows.remove_segment(campaign.id, *number))
 }
 
 /// Whether a campaign can be counted with more shards.

@@ -27,6 +27,8 @@ pub struct Report {
     pub moved: u64,
     /// How it ended.
     pub outcome: Outcome,
+    /// No claim was shown: the destination keeps none.
+    pub unclaimed: bool,
     /// A random number, which spreads pauses.
     pub chance: u64,
 }
@@ -40,6 +42,8 @@ pub enum Outcome {
     Broken {
         /// The fault.
         code: FaultCode,
+        /// The place that failed.
+        at: BreakPlace,
         /// Whether the destination had let the session begin.
         welcome: bool,
     },
@@ -47,6 +51,15 @@ pub enum Outcome {
     Alike(Hold),
     /// It was asked to stop, or its host needs it to.
     HandedBack,
+}
+
+/// The place of a fault that ended a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakPlace {
+    /// The way to the destination, or the destination: all shards of the link meet the fault.
+    Link,
+    /// The mover's host, or the source there: the link is as well as it was.
+    Host,
 }
 
 /// A file that failed.
@@ -108,11 +121,13 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
         }
         Outcome::Alike(hold) => ShardState::Held(*hold),
         Outcome::HandedBack => ShardState::Planned,
-        Outcome::Broken { code, welcome } => {
+        Outcome::Broken { code, at: BreakPlace::Host, .. } => host_failed(&mut shard, *code, (now, report.chance)),
+        Outcome::Broken { code, welcome, .. } => {
             let counts = *welcome && *code != FaultCode::Unreachable;
             broken((&mut shard, &mut link), *code, (now, report.chance), (link_was_well, counts))
         }
     };
+    shard.news.unclaimed = report.unclaimed;
     shard.left()?;
     if campaign.state == CampaignState::Cancelled && !shard.state.kind().is_settled() {
         shard.state = ShardState::Cancelled;
@@ -167,6 +182,24 @@ fn broken(
                 return ShardState::Held(Hold::Broken(code));
             }
             shard.turn.not_before = now.plus(shard_pause((*lapses).max(1), chance));
+            ShardState::Planned
+        }
+    }
+}
+
+/// The state of a shard that the mover's own host could not move. Its link is not touched, and
+/// other shards of that go on. What may pass is tried again behind a pause, some times; what needs
+/// a user holds the shard at once.
+fn host_failed(shard: &mut Shard, code: FaultCode, (now, chance): (Micros, u64)) -> ShardState {
+    match treatment(code) {
+        Treatment::HandBack => ShardState::Planned,
+        Treatment::Hold | Treatment::Close => ShardState::Held(Hold::Broken(code)),
+        Treatment::BackOff => {
+            shard.tries.lapses = shard.tries.lapses.saturating_add(1);
+            if shard.tries.lapses >= VAIN_MAX {
+                return ShardState::Held(Hold::Broken(code));
+            }
+            shard.turn.not_before = now.plus(shard_pause(shard.tries.lapses, chance));
             ShardState::Planned
         }
     }

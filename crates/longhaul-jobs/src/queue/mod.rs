@@ -12,11 +12,14 @@ mod finish;
 mod permits;
 mod schedule;
 
-pub use add::{LinkLimits, NewCampaign, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign};
+pub use add::{
+    LinkLimits, NewCampaign, OMITTED_NAMES_MAX, SiteLimits, add_campaign, add_link, add_segment, add_site,
+    begin_campaign, note_omitted, take_back_segments,
+};
 pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, raise};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
-pub use finish::{FileFault, Finished, Outcome, Report, finish};
+pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use schedule::{Scheduled, lead, resign, schedule};
 
 use crate::error::JobsError;

@@ -12,7 +12,7 @@ use crate::ids::{Amount, CampaignId, Claim, ClaimId, Fence, LinkId, Micros, Move
 use crate::left::{Left, TimeLeft, left};
 use crate::memory::Memory;
 use crate::plan::Cut;
-use crate::rows::{CampaignState, FaultState, Hold, LinkState, Priority, Segment, ShardState, Weight};
+use crate::rows::{CampaignState, FaultState, Hold, LinkState, OmittedName, Priority, Segment, ShardState, Weight};
 use crate::store::Store;
 
 mod faults;
@@ -99,7 +99,8 @@ impl Bench {
 
     fn report(&mut self, of: &Granted, files: u64, outcome: Outcome) -> Result<Finished, JobsError> {
         let done = Amount { files, bytes: files * 10 };
-        let report = Report { shard: of.shard.id, claim: of.shard.claim, done, moved: done.bytes, outcome, chance: 0 };
+        let (claim, moved, unclaimed) = (of.shard.claim, done.bytes, false);
+        let report = Report { shard: of.shard.id, claim, done, moved, outcome, unclaimed, chance: 0 };
         self.store.transact(|rows| finish(rows, &report))
     }
 
@@ -368,7 +369,7 @@ fn bytes_of_a_file_that_is_not_whole_count_for_the_rate_and_against_lapses_and_n
 fn bytes_of_a_file_that_is_not_whole_end_the_back_off_of_a_link() {
     let (mut bench, _) = Bench::one_campaign(9);
     let granted = bench.must_claim();
-    bench.finish(&granted, 0, Outcome::Broken { code: FaultCode::Lost, welcome: false });
+    bench.finish(&granted, 0, Outcome::Broken { code: FaultCode::Lost, at: BreakPlace::Link, welcome: false });
     bench.pass(10);
     let probe = bench.must_claim();
     bench.beat_moved(&probe, 0);

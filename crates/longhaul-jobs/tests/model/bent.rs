@@ -4,8 +4,8 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, JobsError, Leader, Link, LinkId, Micros, Permit,
-    PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, JobsError, Leader, Link, LinkId, Micros,
+    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
 };
 
 use crate::mutants::Mutant;
@@ -72,8 +72,20 @@ impl Rows for Bent<'_> {
         self.rows.put_segment(segment)
     }
 
+    fn remove_segment(&mut self, campaign: CampaignId, number: u64) -> Answer<()> {
+        self.rows.remove_segment(campaign, number)
+    }
+
     fn segments(&mut self, campaign: CampaignId) -> Answer<Vec<Segment>> {
         self.rows.segments(campaign)
+    }
+
+    fn put_omitted(&mut self, name: &OmittedName) -> Answer<()> {
+        self.rows.put_omitted(name)
+    }
+
+    fn omitted(&mut self, campaign: CampaignId) -> Answer<Vec<OmittedName>> {
+        self.rows.omitted(campaign)
     }
 
     fn site(&mut self, id: SiteId) -> Answer<Option<Site>> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
-use longhaul_jobs::queue::{Ask, Beat, BeatAnswer, FileFault, Finished, Granted, Outcome, Report};
+use longhaul_jobs::queue::{Ask, Beat, BeatAnswer, BreakPlace, FileFault, Finished, Granted, Outcome, Report};
 use longhaul_jobs::queue::{beat, claim, finish, raise};
 use longhaul_jobs::{AlikeWatch, Amount, Claim, Kept, MoverId, SessionId, ShardId, Tenure};
 
@@ -195,7 +195,8 @@ impl World {
         let codes =
             [FaultCode::Lost, FaultCode::TimedOut, FaultCode::Io, FaultCode::Unreachable, FaultCode::Terminated];
         let code = codes[self.rng.index(codes.len())];
-        Outcome::Broken { code, welcome: !matches!(holding.stage, Stage::Showing | Stage::Waiting) }
+        let at = BreakPlace::Link;
+        Outcome::Broken { code, at, welcome: !matches!(holding.stage, Stage::Showing | Stage::Waiting) }
     }
 
     /// The next file: it stands as it was when the mover was welcome, or it is published.
@@ -264,7 +265,7 @@ impl World {
         if !early {
             self.destination.leave(holding.daemon, shard, holding.kept());
         }
-        let report = Report { shard, claim, done, moved, outcome, chance: self.rng.next() };
+        let report = Report { shard, claim, done, moved, outcome, unclaimed: false, chance: self.rng.next() };
         let rightful = self.store.all_shards().any(|row| row.id == shard && row.lease_of(claim).is_some());
         let finished = self.store(Some(claim), |rows| finish(rows, &report));
         if matches!(finished, Some(Finished::Recorded(_))) {

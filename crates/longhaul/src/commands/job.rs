@@ -1,12 +1,14 @@
 //! `job`: adds, plans, shows, steers and moves campaigns of bulk replication.
 //!
-//! `add` makes a campaign of locations and options, `plan` lists its files, `look` tells of it,
-//! `follow` waits for it, `steer` holds, releases, cancels and retries it, `run` moves its shards.
+//! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
+//! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
+//! retries it, `run` moves its shards.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 
 mod add;
 mod follow;
+mod keys_kept;
 mod look;
 mod plan;
 mod run;

@@ -1,11 +1,13 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
-//! `session` moves one shard, `lease` keeps its claim meanwhile, `tally` counts its files as the
+//! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
+//! destination, `tally` counts its files as the
 //! engine tells of them, `source` looks whether sources are still what the manifest says. In: a
 //! queue, manifests, and orders how long to go on. Out: reports to the queue, and events to a
 //! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
 //! know the command line.
 
+mod claim;
 mod lease;
 mod session;
 mod source;
@@ -25,7 +27,7 @@ use tokio::task::JoinSet;
 use super::faults::fault_of_jobs;
 use super::queue::{SharedQueue, is_drained};
 use super::shelf::Shelf;
-use super::spec::HERE;
+use super::spec::{CampaignKeys, HERE};
 
 /// The orders of a mover.
 #[derive(Clone, Debug)]
@@ -70,13 +72,26 @@ pub struct ShardEnd {
     pub files_failed: u64,
     /// Bytes that became durable in this claim.
     pub bytes_moved: u64,
+    /// The fence of its claim at the end.
+    pub fence: u64,
+    /// No claim was shown: the destination keeps none.
+    pub unclaimed: bool,
+}
+
+/// Finds the key to show to the daemons of a campaign, and whom to trust there.
+pub trait KeyRing: Send + Sync {
+    /// The key of a campaign.
+    ///
+    /// # Errors
+    /// The fault of a file that cannot be read, or is open to others.
+    fn credentials(&self, campaign: &CampaignKeys) -> Result<Credentials, Fault>;
 }
 
 /// A mover.
 pub struct Mover {
     queue: SharedQueue,
     shelf: Shelf,
-    credentials: Option<Credentials>,
+    keys: Option<Arc<dyn KeyRing>>,
     orders: MoverOrders,
     observer: Arc<dyn MoverObserver>,
     id: MoverId,
@@ -88,18 +103,19 @@ pub struct Mover {
 pub type Halt = watch::Receiver<Option<FaultCode>>;
 
 impl Mover {
-    /// A mover of a queue whose manifests lie on a shelf.
+    /// A mover of a queue whose manifests lie on a shelf. Without keys it serves what lies within
+    /// this host.
     ///
     /// # Errors
     /// The fault of a system without random numbers.
     pub fn new(
         (queue, shelf): (SharedQueue, Shelf),
-        credentials: Option<Credentials>,
+        keys: Option<Arc<dyn KeyRing>>,
         orders: MoverOrders,
         observer: Arc<dyn MoverObserver>,
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
-        Ok(Mover { queue, shelf, credentials, orders, observer, id, settled: Notify::new() })
+        Ok(Mover { queue, shelf, keys, orders, observer, id, settled: Notify::new() })
     }
 
     /// Moves shards until its orders or `halt` end it. Gives the code of what halted it, if it was
@@ -196,7 +212,7 @@ impl Mover {
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
-        let served = self.credentials.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
+        let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         self.queue
             .transact(move |rows| {

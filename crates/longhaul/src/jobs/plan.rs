@@ -6,10 +6,12 @@
 
 use std::num::NonZero;
 
-use longhaul_core::Fault;
-use longhaul_jobs::queue::{LinkLimits, SiteLimits, add_link, add_segment, add_site, begin_campaign};
+use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_jobs::queue::{
+    LinkLimits, SiteLimits, add_link, add_segment, add_site, begin_campaign, take_back_segments,
+};
 use longhaul_jobs::{
-    Amount, Calendar, Campaign, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, SiteId, Store,
+    Amount, Calendar, Campaign, CampaignId, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, SiteId, Store,
 };
 use longhaul_manifest::{ItemKind, Sealed};
 
@@ -29,18 +31,38 @@ pub struct CampaignPlan {
 const MOVERS_OF_LINK: NonZero<u32> = NonZero::<u32>::MIN.saturating_add(7);
 const MOVERS_OF_SITE: NonZero<u32> = NonZero::<u32>::MIN.saturating_add(63);
 
-/// Cuts the manifests of a campaign, and lets it begin.
+/// Cuts the manifests of a campaign, and lets it begin. `stopped` says that it is to end early:
+/// then the queue is left as it was.
 ///
 /// # Errors
 /// The fault of a manifest that cannot be read, or is another one than an earlier run had begun to
-/// cut, and those of the queue.
+/// cut, and those of the queue; one with the code of what stopped it.
 pub fn plan_shards(
     store: &mut impl Store,
     campaign: &Campaign,
     spec: &CampaignSpec,
     manifests: &[Sealed],
+    stopped: &dyn Fn() -> Option<FaultCode>,
 ) -> Result<CampaignPlan, Fault> {
-    let id = campaign.id;
+    let mut added = Vec::new();
+    let cut = cut_all(store, (campaign.id, spec), manifests, stopped, &mut added);
+    let Err(fault) = cut else { return cut };
+    if stopped() != Some(fault.code) {
+        return Err(fault);
+    }
+    let taken_back = store.transact(|rows| take_back_segments(rows, campaign.id, &added));
+    taken_back.map_err(|error| fault_of_jobs(&error))?;
+    Err(fault)
+}
+
+/// Cuts all manifests. `added` has the numbers of the segments that this run added.
+fn cut_all(
+    store: &mut impl Store,
+    (id, spec): (CampaignId, &CampaignSpec),
+    manifests: &[Sealed],
+    stopped: &dyn Fn() -> Option<FaultCode>,
+    added: &mut Vec<u64>,
+) -> Result<CampaignPlan, Fault> {
     let known = |error: JobsError| fault_of_jobs(&error);
     let (link, rate) = store
         .transact(|rows| {
@@ -54,13 +76,18 @@ pub fn plan_shards(
     for sealed in manifests {
         let mut items = sealed.items();
         for found in &sealed.head().segments {
-            let (cuts, total) = cuts_of(&mut items, found.items, limits, spec)?;
+            let (cuts, total) = cuts_of(&mut items, found.items, (limits, spec), stopped)?;
             let segment = Segment { campaign: id, number, digest: found.digest, total };
-            store.transact(|rows| add_once(rows, &segment, link, &cuts)).map_err(known)?;
+            let is_new = store.transact(|rows| add_once(rows, &segment, link, &cuts)).map_err(known)?;
+            added.extend(is_new.then_some(number));
             number += 1;
         }
     }
+    unless_stopped(stopped)?;
     let sums = store.transact(|rows| {
+        if rows.segments(id)?.len() as u64 != number {
+            return Err(JobsError::BadRow("another planner of the campaign was stopped, and took its segments back"));
+        }
         begin_campaign(rows, id)?;
         rows.shard_sums(id)
     });
@@ -72,13 +99,21 @@ pub fn plan_shards(
     Ok(planned)
 }
 
+/// The fault of a run that is to end early, if it is.
+fn unless_stopped(stopped: &dyn Fn() -> Option<FaultCode>) -> Result<(), Fault> {
+    let Some(code) = stopped() else { return Ok(()) };
+    let message = "stopped while the campaign was planned: the queue is as it was before";
+    let fault = Fault::new(code, Blame::Local, message);
+    Err(fault.hint_in_words("plan it again: a source that was listed to its end is not listed anew"))
+}
+
 /// Adds a segment with its shards, unless an earlier planner or another one at this time has done
-/// so.
-fn add_once(rows: &mut dyn Rows, segment: &Segment, link: LinkId, cuts: &[Cut]) -> Result<(), JobsError> {
+/// so. Gives whether it did.
+fn add_once(rows: &mut dyn Rows, segment: &Segment, link: LinkId, cuts: &[Cut]) -> Result<bool, JobsError> {
     let stands = rows.segments(segment.campaign)?.into_iter().find(|known| known.number == segment.number);
     match stands {
-        None => add_segment(rows, segment, link, cuts).map(drop),
-        Some(known) if known == *segment => Ok(()),
+        None => add_segment(rows, segment, link, cuts).map(|_| true),
+        Some(known) if known == *segment => Ok(false),
         Some(_) => Err(JobsError::BadRow("a segment is planned with another content")),
     }
 }
@@ -96,16 +131,22 @@ fn limits(spec: &CampaignSpec, rate: Option<u64>) -> PlanLimits {
 const SHARD_FILES: u64 = 10_000;
 const SHARD_BYTES: u64 = 1 << 40;
 
+/// Names between two looks whether the run is to end.
+const ITEMS_PER_LOOK: u64 = 4096;
+
 /// The cuts of the next segment, counted in its items, and the sums of its files.
 fn cuts_of(
     items: &mut longhaul_manifest::Items<'_>,
     count: u64,
-    limits: PlanLimits,
-    spec: &CampaignSpec,
+    (limits, spec): (PlanLimits, &CampaignSpec),
+    stopped: &dyn Fn() -> Option<FaultCode>,
 ) -> Result<(Vec<Cut>, Amount), Fault> {
     let (mut cuts, mut planner, mut total) = (Vec::new(), Planner::new(limits), Amount::default());
     let mut first = 0;
     for at in 0..count {
+        if at.is_multiple_of(ITEMS_PER_LOOK) {
+            unless_stopped(stopped)?;
+        }
         let Some(item) = items.next() else { break };
         let item = item.map_err(|error| fault_of_manifest(&error))?;
         let is_moved = match item.kind {
@@ -148,10 +189,64 @@ fn site_named(rows: &mut dyn Rows, name: &str) -> Result<SiteId, JobsError> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::RelPath;
+    use longhaul_engine::Settings;
     use longhaul_jobs::queue::{NewCampaign, add_campaign};
     use longhaul_jobs::{CampaignKey, Memory, Micros};
+    use longhaul_manifest::{Draft, Item, Lists, Sums};
 
     use super::*;
+    use crate::jobs::{CampaignPlace, CampaignSource, ShardBounds};
+
+    /// A campaign of one directory whose manifest has a few files, with the manifest.
+    fn campaign_of_files(store: &mut Memory, out: &std::path::Path) -> (Campaign, CampaignSpec, Sealed) {
+        let mut draft = Draft::begin(out).unwrap();
+        for name in ["a", "b", "c"] {
+            let (path, kind) = (RelPath::new(name).unwrap(), ItemKind::File { bytes: Some(10) });
+            draft.add(&Item { path, kind, mtime: None, sums: Sums::default() }).unwrap();
+        }
+        let sealed = draft.seal(Lists::ALL, 0).unwrap();
+        let source = CampaignSource { top: CampaignPlace::Here("/from".into()), only: None, onto: RelPath::root() };
+        let bounds = ShardBounds { files: Some(1), bytes: None };
+        let to = CampaignPlace::Here("/to".into());
+        let spec = CampaignSpec::new(vec![source], to, Settings::default(), bounds);
+        let new = NewCampaign { name: "a".to_owned(), ..NewCampaign::default() };
+        let campaign = store.transact(|rows| {
+            let id = add_campaign(rows, &new)?;
+            rows.campaign(id)
+        });
+        (campaign.unwrap().unwrap(), spec, sealed)
+    }
+
+    #[test]
+    fn a_planner_that_is_stopped_leaves_the_queue_as_it_was_and_the_next_one_plans_all() {
+        let out = tempfile::tempdir().unwrap();
+        let mut store = Memory::at(Micros(1_000_000));
+        let (campaign, spec, sealed) = campaign_of_files(&mut store, &out.path().join("m"));
+        let rows_of = |store: &mut Memory| {
+            let rows = |rows: &mut dyn Rows| {
+                Ok((rows.campaign(campaign.id)?, rows.segments(campaign.id)?, rows.shard_sums(campaign.id)?))
+            };
+            store.transact(rows).unwrap()
+        };
+        let before = rows_of(&mut store);
+        // The signal comes behind so many looks: before the first name, and behind the last
+        // segment.
+        for calm in 0..2 {
+            let looks = std::cell::Cell::new(0);
+            let stopped = || {
+                looks.set(looks.get() + 1);
+                (looks.get() > calm).then_some(FaultCode::Terminated)
+            };
+            let manifests = std::slice::from_ref(&sealed);
+            let fault = plan_shards(&mut store, &campaign, &spec, manifests, &stopped).unwrap_err();
+            assert_eq!(fault.code, FaultCode::Terminated);
+            assert!(fault.message.contains("the queue is as it was"), "{fault:?}");
+            assert_eq!(rows_of(&mut store), before, "behind {calm} looks");
+        }
+        let planned = plan_shards(&mut store, &campaign, &spec, &[sealed], &|| None).unwrap();
+        assert_eq!((planned.shards, planned.total), (3, Amount { files: 3, bytes: 30 }));
+    }
 
     #[test]
     fn two_planners_at_once_add_each_segment_once_and_another_content_is_refused() {
@@ -174,8 +269,9 @@ mod tests {
             })
             .unwrap();
         let segment = Segment { campaign, number: 0, digest: [7; 32], total };
-        for _planner in 0..2 {
-            store.transact(|rows| add_once(rows, &segment, link, &cuts)).unwrap();
+        for is_new in [true, false] {
+            let added = store.transact(|rows| add_once(rows, &segment, link, &cuts)).unwrap();
+            assert_eq!(added, is_new);
         }
         let sums = store.transact(|rows| rows.shard_sums(campaign)).unwrap();
         assert_eq!(sums.iter().map(|sum| (sum.shards, sum.total)).collect::<Vec<_>>(), [(1, total)]);

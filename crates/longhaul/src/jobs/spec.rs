@@ -24,6 +24,23 @@ pub struct CampaignSpec {
     pub settings: Settings,
     /// The bounds of its shards.
     pub bounds: ShardBounds,
+    /// How daemons are met, where movers are not told otherwise.
+    #[serde(default)]
+    pub keys: CampaignKeys,
+}
+
+/// How the daemons of a campaign are met: places of keys, and never a key that is secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CampaignKeys {
+    /// The file of the private key: an absolute path. `None`: the mover's own.
+    pub identity: Option<PathBuf>,
+    /// The file of the trusted daemons: an absolute path. `None`: the mover's own.
+    pub known_hosts: Option<PathBuf>,
+    /// The only key of a daemon that is accepted, as text. `None`: the known hosts decide.
+    pub peer_key: Option<String>,
+    /// Whether a daemon is trusted that was never seen before.
+    #[serde(default)]
+    pub trust_on_first_use: bool,
 }
 
 /// A source of a campaign.
@@ -73,7 +90,13 @@ impl CampaignSpec {
         settings: Settings,
         bounds: ShardBounds,
     ) -> CampaignSpec {
-        CampaignSpec { version: SPEC_VERSION, sources, to, settings, bounds }
+        CampaignSpec { version: SPEC_VERSION, sources, to, settings, bounds, keys: CampaignKeys::default() }
+    }
+
+    /// The same transfers, whose daemons are met with these keys.
+    #[must_use]
+    pub fn met_with(self, keys: CampaignKeys) -> CampaignSpec {
+        CampaignSpec { keys, ..self }
     }
 
     /// The bytes of it.
@@ -204,6 +227,10 @@ mod tests {
         assert_eq!((read.bounds.files, read.sources[0].shown().as_str()), (Some(3), "/from"));
         let JobDestination::Local(to) = read.job(0).unwrap().to else { panic!("it is of this host") };
         assert_eq!(to.path, Path::new("/to/name\n\u{e9}"));
+        assert_eq!(read.keys, CampaignKeys::default());
+        let keys = CampaignKeys { identity: Some("/keys/mine".into()), trust_on_first_use: true, ..read.keys.clone() };
+        let met = CampaignSpec::decode(&read.met_with(keys.clone()).encode().unwrap()).unwrap();
+        assert_eq!(met.keys, keys);
         let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":2");
         assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 2"));
         assert!(CampaignSpec::decode(b"{}").is_err());

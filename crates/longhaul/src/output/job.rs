@@ -9,14 +9,15 @@ mod bodies;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use longhaul_core::{ByteCount, Escaped, Fault, Mtime};
+use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime};
 use longhaul_jobs::{
-    Amount, Campaign, CampaignState, FailedFile, FaultState, Hold, Left, LinkState, Micros, Shard, ShardState, TimeLeft,
+    Amount, Campaign, CampaignState, FailedFile, FaultState, Fence, Hold, Left, LinkState, Micros, OmittedName, Shard,
+    ShardState, TimeLeft,
 };
 
 use self::bodies::{
-    JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobLeftBody, JobLinkBody, JobPartBody,
-    JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
+    JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobLeftBody,
+    JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
 };
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
@@ -32,6 +33,20 @@ pub struct CampaignTold<'a> {
     pub ends: (Vec<String>, String),
     /// Its figures.
     pub left: &'a Left,
+}
+
+/// How a mover ended with a shard, to be told.
+pub struct ShardToldEnd {
+    /// The state that it has now. `None`: another mover has it.
+    pub state: Option<ShardState>,
+    /// Files that failed in this claim.
+    pub files_failed: u64,
+    /// Bytes that became durable in this claim.
+    pub bytes_moved: u64,
+    /// The fence of its claim.
+    pub fence: u64,
+    /// No claim was shown.
+    pub unclaimed: bool,
 }
 
 /// Tells what a `job` command finds.
@@ -197,6 +212,14 @@ impl<W: Write> JobTelling<W> {
             TimeLeft::Nothing | TimeLeft::StandsStill => ", nothing moves at present".to_owned(),
         };
         self.pair("left", &format!("{}{takes}", amount(left.left)));
+        if left.omitted > 0 {
+            let names = units::count(left.omitted, "name");
+            self.pair("unplanned", &format!("{names} that could not be read by 'longhaul job plan'"));
+        }
+        if left.unclaimed > 0 {
+            let shards = units::count(left.unclaimed, "shard");
+            self.pair("unclaimed", &format!("{shards}: the destination keeps no claims"));
+        }
         if left.held.files > 0 {
             self.pair("held", &format!("{}, which wait for 'longhaul job release'", amount(left.held)));
         }
@@ -217,14 +240,25 @@ impl<W: Write> JobTelling<W> {
         let ShardState::Held(hold) = shard.state else { return };
         let (reason, files_left) = (reason(hold), shard.left().map_or(0, |left| left.files));
         if self.json {
-            let body = JobHeldBody { shard: shard.id.0, files_left, reason };
+            let body = JobHeldBody { shard: shard.id.0, fence: shard.claim.fence.0, files_left, reason };
             return self.event(|lines| lines.say("job_held", body));
         }
-        self.pair("held", &format!("shard {}, {} left: {reason}", shard.id.0, units::count(files_left, "file")));
+        let files = units::count(files_left, "file");
+        self.pair("held", &format!("shard {} (fence {}), {files} left: {reason}", shard.id.0, shard.claim.fence.0));
+    }
+
+    /// Tells a name that could not be read when the campaign was planned.
+    pub fn omitted(&mut self, omitted: &OmittedName) {
+        let (object, code, message) = (&omitted.object, omitted.code.name(), &omitted.message);
+        if self.json {
+            let body = JobOmittedBody { object, source: omitted.source, code, message };
+            return self.event(|lines| lines.say("job_omitted", body));
+        }
+        self.line(&format!("{code} (not planned): {object}: {}", without_numbers(message)));
     }
 
     /// Tells a file that failed.
-    pub fn fault(&mut self, file: &FailedFile) {
+    pub fn fault(&mut self, file: &FailedFile, fence: Fence) {
         let given_up = file.state == FaultState::GivenUp;
         if self.json {
             let body = JobFaultBody {
@@ -236,6 +270,8 @@ impl<W: Write> JobTelling<W> {
                 given_up,
                 tries: file.tries,
                 last: time(file.last),
+                shard: file.shard.0,
+                fence: fence.0,
             };
             return self.event(|lines| lines.say("job_fault", body));
         }
@@ -249,21 +285,32 @@ impl<W: Write> JobTelling<W> {
     }
 
     /// Tells a shard that was claimed, or that a mover ended with.
-    pub fn shard(&mut self, campaign: &str, shard: &Shard, end: Option<(Option<ShardState>, u64, u64)>) {
+    pub fn shard(&mut self, campaign: &str, shard: &Shard, end: Option<&ShardToldEnd>) {
         let (state, files_failed, bytes_moved) = match end {
             None => ("claimed", 0, 0),
-            Some((state, failed, moved)) => (state.map_or("gone", shard_state), failed, moved),
+            Some(end) => (end.state.map_or("gone", shard_state), end.files_failed, end.bytes_moved),
         };
+        let (fence, unclaimed) =
+            end.map_or((shard.claim.fence.0, shard.news.unclaimed), |end| (end.fence, end.unclaimed));
         if self.json {
             let (files, bytes) = (shard.total.files, shard.total.bytes);
-            let body =
-                JobShardBody { name: campaign, shard: shard.id.0, state, files, bytes, files_failed, bytes_moved };
+            let body = JobShardBody {
+                name: campaign,
+                shard: shard.id.0,
+                state,
+                fence,
+                unclaimed,
+                files,
+                bytes,
+                files_failed,
+                bytes_moved,
+            };
             return self.event(|lines| lines.say("job_shard", body));
         }
         let failed = if files_failed > 0 { format!(", {files_failed} failed") } else { String::new() };
         let what = format!("{campaign}: shard {}, {}{failed}: {state}", shard.id.0, amount(shard.total));
         self.talker.say(what);
-        if let Some((Some(ShardState::Held(hold)), ..)) = end {
+        if let Some(ShardState::Held(hold)) = end.and_then(|end| end.state) {
             self.talker.warn(format!("shard {} waits for 'longhaul job release': {}", shard.id.0, reason(hold)));
         }
     }
@@ -304,7 +351,7 @@ impl<W: Write> JobTelling<W> {
     }
 
     fn pair(&mut self, word: &str, value: &str) {
-        self.line(&format!("{word:<10}{value}"));
+        self.line(&format!("{word:<11}{value}"));
     }
 
     fn line(&mut self, text: &str) {
@@ -317,7 +364,7 @@ impl<W: Write> JobTelling<W> {
 /// The exit of a campaign that was waited for: whether all of it stands.
 pub fn exit_of_campaign(campaign: &Campaign, left: &Left) -> Exit {
     let is_over = matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
-    let stands = left.failed.files + left.cancelled.files + left.left.files == 0;
+    let stands = left.failed.files + left.cancelled.files + left.left.files + left.omitted == 0;
     if is_over && stands { Exit::Complete } else { Exit::Partial }
 }
 
@@ -340,6 +387,7 @@ fn left_body<'a>(campaign: &'a Campaign, left: &Left) -> JobLeftBody<'a> {
         cancelled: left.cancelled.into(),
         left: left.left.into(),
         held: left.held.into(),
+        beside: JobBesideBody { omitted: left.omitted, unclaimed: left.unclaimed },
         eta_s: match left.time {
             TimeLeft::Nothing => Some(0.0),
             TimeLeft::Takes(time) => Some(millis(time.as_secs_f64())),
@@ -360,7 +408,7 @@ fn link_state(state: LinkState) -> (&'static str, Option<&'static str>) {
     match state {
         LinkState::Open => ("open", None),
         LinkState::Drain => ("draining", None),
-        LinkState::Closed(fault) => ("closed", fault.map(longhaul_core::FaultCode::name)),
+        LinkState::Closed(fault) => ("closed", fault.map(FaultCode::name)),
     }
 }
 
@@ -378,6 +426,9 @@ fn shard_state(state: ShardState) -> &'static str {
 fn reason(hold: Hold) -> String {
     match hold {
         Hold::Alike { code, alike, of } => format!("{alike} of {of} files failed alike ({})", code.name()),
+        Hold::Broken(FaultCode::Superseded) => {
+            "another queue has its campaign too, and a mover of that one has taken the shard (superseded)".to_owned()
+        }
         Hold::Broken(code) => format!("its transfers end with a fault that no later try mends ({})", code.name()),
         Hold::Lapsed(times) => format!("{times} movers that had it were not heard of again"),
         Hold::FenceSpent => "it was claimed as often as a shard can be".to_owned(),

@@ -3,18 +3,22 @@
 //! In: manifests, items and findings. Out: lines or events on standard output, notes on standard
 //! error, and the exit code. Reads no manifest and compares none.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use longhaul_core::{ByteCount, Escaped, Fault};
+use longhaul_jobs::queue::OMITTED_NAMES_MAX;
 use longhaul_manifest::{Algorithm, Difference, Item, ItemKind, Sealed};
 use serde::Serialize;
 
+use self::lines::{bytes_of, long_line, sums_line};
 use super::events::{JsonLines, Name, millis, name};
 use super::human::{Talker, clean};
-use super::units::{self, time};
+use super::units;
 use crate::exit::Exit;
 use crate::settings::Talk;
 
@@ -144,6 +148,8 @@ pub struct ManifestTelling<W: Write> {
     exit: Exit,
     begun: Instant,
     written: io::Result<()>,
+    /// The faults of the first names that could not be read.
+    omissions: Vec<Fault>,
 }
 
 impl<W: Write> ManifestTelling<W> {
@@ -152,7 +158,8 @@ impl<W: Write> ManifestTelling<W> {
         let (talker, json) = (Talker::new(talk), talk.json);
         let tells_all = talk.verbose > 0;
         let (counts, exit, begun, written) = ([0; 5], Exit::Complete, Instant::now(), Ok(()));
-        ManifestTelling { out, talker, json, tells_all, counts, skipped: 0, resumed: 0, exit, begun, written }
+        let (skipped, resumed, omissions) = (0, 0, Vec::new());
+        ManifestTelling { out, talker, json, tells_all, counts, skipped, resumed, exit, begun, written, omissions }
     }
 
     /// Whether nobody reads any more.
@@ -164,6 +171,14 @@ impl<W: Write> ManifestTelling<W> {
     pub fn omitted(&mut self, fault: &Fault) {
         self.tell_fault(fault);
         self.fail(Exit::Partial);
+        if self.omissions.len() < OMITTED_NAMES_MAX {
+            self.omissions.push(fault.clone());
+        }
+    }
+
+    /// The faults of names that could not be read: the first ones, for whoever keeps them.
+    pub fn omissions(self) -> Vec<Fault> {
+        self.omissions
     }
 
     /// Tells what ended the command.
@@ -389,13 +404,6 @@ fn lists_of(sealed: &Sealed) -> Vec<&'static str> {
     kinds.into_iter().filter(|(is_listed, _)| *is_listed).map(|(_, kind)| kind).collect()
 }
 
-fn bytes_of(item: &Item) -> Option<u64> {
-    match item.kind {
-        ItemKind::File { bytes } => bytes,
-        ItemKind::Dir | ItemKind::Link { .. } => None,
-    }
-}
-
 fn body_of(item: &Item) -> ItemBody<'_> {
     let (kind, target) = match &item.kind {
         ItemKind::File { .. } => ("file", None),
@@ -411,36 +419,6 @@ fn body_of(item: &Item) -> ItemBody<'_> {
         checksums: item.sums.known().iter().filter_map(sum).collect(),
         target,
     }
-}
-
-/// `-        300 2026-11-20T13:42:25Z a/x`, with `?` for what is not known.
-fn long_line(item: &Item) -> String {
-    let (kind, tail) = match &item.kind {
-        ItemKind::File { .. } => ('-', String::new()),
-        ItemKind::Dir => ('d', "/".to_owned()),
-        ItemKind::Link { target } => ('l', format!(" -> {}", Escaped(target))),
-    };
-    let bytes = bytes_of(item).map_or_else(|| "?".to_owned(), |bytes| bytes.to_string());
-    let at = item.mtime.map_or_else(|| "?".to_owned(), time);
-    format!("{kind} {bytes:>15} {at:>20} {}{tail}\n", Escaped(item.path.as_bytes()))
-}
-
-/// A line that programs such as `md5sum` check: the bytes of the name are as they are, and a
-/// backslash or newline in it is escaped.
-fn sums_line(sum: &str, name: &[u8]) -> Vec<u8> {
-    let is_escaped = name.iter().any(|byte| matches!(byte, b'\\' | b'\n'));
-    let mut line = if is_escaped { b"\\".to_vec() } else { Vec::new() };
-    line.extend_from_slice(sum.as_bytes());
-    line.extend_from_slice(b"  ");
-    for byte in name {
-        match byte {
-            b'\\' => line.extend_from_slice(b"\\\\"),
-            b'\n' => line.extend_from_slice(b"\\n"),
-            byte => line.push(*byte),
-        }
-    }
-    line.push(b'\n');
-    line
 }
 
 fn have(files: u64) -> String {
@@ -487,11 +465,5 @@ mod tests {
         assert!(summary.starts_with(
             r#"{"v":1,"type":"summary","status":"partial","exit":23,"same":1,"added":0,"removed":1,"changed":0,"unknown":0,"#
         ));
-    }
-
-    #[test]
-    fn lines_of_checksums_escape_what_programs_escape() {
-        assert_eq!(sums_line("00", b"a b"), b"00  a b\n");
-        assert_eq!(sums_line("00", b"a\\b\n\xff"), b"\\00  a\\\\b\\n\xff\n");
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 
 /// A session that failed after it had begun.
 fn broken(code: FaultCode) -> Outcome {
-    Outcome::Broken { code, welcome: true }
+    Outcome::Broken { code, at: BreakPlace::Link, welcome: true }
 }
 
 #[test]
@@ -158,11 +158,59 @@ fn an_outage_holds_no_shard_however_long_it_is() {
     let (mut bench, _) = Bench::one_campaign(2);
     for _ in 0..50 {
         bench.pass(1200);
-        for outcome in [broken(FaultCode::Unreachable), Outcome::Broken { code: FaultCode::Lost, welcome: false }] {
+        let unheard = Outcome::Broken { code: FaultCode::Lost, at: BreakPlace::Link, welcome: false };
+        for outcome in [broken(FaultCode::Unreachable), unheard] {
             bench.pass(1200);
             let probe = bench.must_claim();
             assert_eq!(bench.finish(&probe, 0, outcome), ShardState::Planned);
         }
+    }
+}
+
+#[test]
+fn a_fault_of_the_movers_host_is_laid_on_its_shard_and_not_on_the_link() {
+    let (mut bench, campaign) = Bench::one_campaign(2);
+    let failed = |code| Outcome::Broken { code, at: BreakPlace::Host, welcome: false };
+    let first = bench.must_claim();
+    assert_eq!(bench.finish(&first, 0, failed(FaultCode::NoSpace)), ShardState::Planned);
+    let link = bench.link();
+    assert_eq!((link.state, link.back_off.failures), (LinkState::Open, 0));
+    let other = bench.must_claim();
+    assert_ne!(other.shard.id, first.shard.id, "the first one waits for 30 s, and the other one goes on");
+    assert_eq!(
+        bench.finish(&other, 0, failed(FaultCode::Denied)),
+        ShardState::Held(Hold::Broken(FaultCode::Denied)),
+        "no later try reads what may not be read"
+    );
+    for vain in 2..=5 {
+        bench.pass(1200);
+        let again = bench.must_claim();
+        let state = bench.finish(&again, 0, failed(FaultCode::NoSpace));
+        assert_eq!(state == ShardState::Planned, vain < 5, "{vain}: {state:?}");
+    }
+    assert_eq!((bench.link().state, bench.left(campaign).held.files), (LinkState::Open, 20));
+}
+
+#[test]
+fn a_shard_that_another_queue_has_taken_waits_for_a_user_and_none_of_its_files_has_failed() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    let granted = bench.must_claim();
+    let state = bench.finish(&granted, 3, broken(FaultCode::Superseded));
+    assert_eq!(state, ShardState::Held(Hold::Broken(FaultCode::Superseded)));
+    let left = bench.left(campaign);
+    assert_eq!((left.failed.files, left.held.files, bench.link().back_off.failures), (0, 7, 0));
+}
+
+#[test]
+fn shards_that_were_moved_without_a_claim_are_counted_until_one_is_shown() {
+    let (mut bench, campaign) = Bench::one_campaign(1);
+    for (unclaimed, count) in [(true, 1), (false, 0)] {
+        let granted = bench.must_claim();
+        let (shard, claim) = (granted.shard.id, granted.shard.claim);
+        let outcome = Outcome::HandedBack;
+        let report = Report { shard, claim, done: Amount::default(), moved: 0, outcome, unclaimed, chance: 0 };
+        bench.store.transact(|rows| finish(rows, &report)).unwrap();
+        assert_eq!(bench.left(campaign).unclaimed, count);
     }
 }
 

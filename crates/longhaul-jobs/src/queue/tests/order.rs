@@ -223,3 +223,27 @@ fn movers_that_read_and_movers_that_write_are_bounded_by_the_limits_of_their_own
         assert_eq!(claimed, most, "(in, out) {out:?} to {into:?}");
     }
 }
+
+#[test]
+fn names_that_could_not_be_read_are_counted_and_the_first_of_them_are_kept() {
+    let mut bench = Bench::new(1, None);
+    let campaign = bench.store.transact(|rows| add_campaign(rows, &named("one"))).unwrap();
+    let name = |at: usize| OmittedName {
+        campaign,
+        source: 0,
+        object: PlainText::of(format_args!("{at:05}")),
+        code: FaultCode::Denied,
+        message: PlainText::from("it cannot be read"),
+    };
+    let names: Vec<_> = (0..OMITTED_NAMES_MAX + 5).map(name).collect();
+    let (some, others) = names.split_at(3);
+    bench.store.transact(|rows| note_omitted(rows, campaign, 3, some)).unwrap();
+    bench.store.transact(|rows| note_omitted(rows, campaign, 9999, others)).unwrap();
+    let kept = bench.store.transact(|rows| rows.omitted(campaign)).unwrap();
+    assert_eq!((kept.len(), &kept[..3]), (OMITTED_NAMES_MAX, some));
+    let left = bench.left(campaign);
+    assert_eq!((left.omitted, left.total.files), (9999, 0), "they are in no other figure");
+    bench.store.transact(|rows| begin_campaign(rows, campaign)).unwrap();
+    bench.store.transact(|rows| note_omitted(rows, campaign, 1, &[])).unwrap_err();
+    assert_eq!(bench.left(campaign).omitted, 9999);
+}

@@ -15,7 +15,7 @@ use longhaul_core::{RelPath, units};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{Calendar, CampaignKey, Micros, Priority, RetryRules, Store, Weight};
 
-use super::{JobOutput, figures, queue_failed, queue_file, told};
+use super::{JobOutput, figures, keys_kept, queue_failed, queue_file, told};
 use crate::cli::job::JobAddArgs;
 use crate::commands::Context;
 use crate::error::{Error, Flaw, LocationFlaw, Origin};
@@ -40,7 +40,8 @@ pub(super) fn add(args: &JobAddArgs, layers: &Layers, context: Context, telling:
 fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error> {
     let settings = settings::transfer(&args.transfer, layers)?;
     refuse_foreign(args, &settings)?;
-    let spec = spec(args, settings, layers)?.encode()?;
+    let keys = keys_kept::kept(&settings.keys)?;
+    let spec = spec(args, settings, layers)?.met_with(keys).encode()?;
     let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
     let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
     let weight = number("weight", &args.weight, 1000)?.map(|n| u16::try_from(n).ok().and_then(Weight::new));
@@ -82,6 +83,10 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if transfer.output.manifest.is_some() {
         return refuse("a campaign has a sealed manifest of its own", "leave --manifest out");
     }
+    if settings.claim.is_some() {
+        return refuse("movers show claims of their own", "leave --claim out");
+    }
+    keys_kept::refuse_ssh(&transfer.ssh)?;
     if settings.targets.is_some() {
         return refuse(
             "a campaign's destination on this host is one directory",

@@ -2,6 +2,7 @@
 //!
 //! In: a queue. Out: lines and events. Changes nothing in the queue.
 
+use longhaul_jobs::queue::OMITTED_NAMES_MAX;
 use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
 
 use super::{JobOutput, Named, figures, queue_failed, queue_file, told};
@@ -43,12 +44,14 @@ pub(super) fn tell_left(args: &JobCampaignArgs, context: Context, telling: &mut 
 /// Lists the files that failed.
 pub(super) fn report(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
     let mut named = Named::find(args, context)?;
+    let id = named.id;
+    named.transact(|rows| rows.omitted(id))?.iter().for_each(|name| telling.omitted(name));
     for kind in ShardKind::ALL {
         let mut after = ShardId(0);
         while let Some(shards) = page(&mut named, kind, &mut after)? {
             for shard in shards {
                 let faults: Vec<FailedFile> = named.transact(|rows| rows.faults_of(shard.id))?;
-                faults.iter().for_each(|fault| telling.fault(fault));
+                faults.iter().for_each(|fault| telling.fault(fault, shard.claim.fence));
                 if telling.is_deaf() {
                     return Ok(());
                 }
@@ -56,7 +59,11 @@ pub(super) fn report(args: &JobCampaignArgs, context: Context, telling: &mut Job
         }
     }
     let (_, left) = named.figures()?;
-    if left.failed.files + left.cancelled.files + left.left.files > 0 {
+    if left.omitted > OMITTED_NAMES_MAX as u64 {
+        let names = left.omitted - OMITTED_NAMES_MAX as u64;
+        telling.note(format_args!("{names} more names could not be read by 'longhaul job plan', and were not kept"));
+    }
+    if left.failed.files + left.cancelled.files + left.left.files + left.omitted > 0 {
         telling.exits(Exit::Partial);
     }
     Ok(())

@@ -12,11 +12,12 @@ use std::sync::{Arc, OnceLock};
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
 use longhaul_engine::{Reach, Remote, Stop};
-use longhaul_jobs::{CampaignState, JobsError};
+use longhaul_jobs::queue::note_omitted;
+use longhaul_jobs::{Campaign, CampaignState, JobsError, OmittedName, Store};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
 
 use super::add::parsed;
-use super::{JobOutput, campaign, queue_failed, queue_file};
+use super::{JobOutput, campaign, keys_kept, queue_failed, queue_file};
 use crate::cli::job::JobPlanArgs;
 use crate::commands::manifest::{self, local, remote};
 use crate::commands::{Context, block_on};
@@ -25,7 +26,7 @@ use crate::exit::Exit;
 use crate::jobs::parts::write_parts;
 use crate::jobs::plan::plan_shards;
 use crate::jobs::spec::beneath;
-use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, Shelf, fault_of_manifest};
+use crate::jobs::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Shelf, fault_of_manifest};
 use crate::keys;
 use crate::location::Location;
 use crate::output::{ManifestTelling, Talker};
@@ -66,15 +67,27 @@ fn plan_campaign(
         return Err(queue_failed(JobsError::WrongState { campaign, state }));
     }
     let (spec, shelf) = (CampaignSpec::decode(&campaign.spec)?, file.shelf());
-    let mut manifests = Vec::new();
+    let (mut manifests, mut omitted) = (Vec::new(), 0_u64);
     for (number, source) in spec.sources.iter().enumerate() {
         let out = shelf.manifest(campaign.key, number);
-        manifests.push(lister.sealed(source, &spec.settings.filter, &out, &shelf)?);
+        let (sealed, faults) = lister.sealed((source, &spec.keys), &spec.settings.filter, &out, &shelf)?;
+        omitted = omitted.saturating_add(sealed.head().omitted);
+        let names: Vec<_> = faults.into_iter().map(|fault| omitted_name(&campaign, number, fault)).collect();
+        // Right behind each source: the next planner finds its manifest sealed, and does not look
+        // for these names again.
+        store.transact(|rows| note_omitted(rows, campaign.id, omitted, &names)).map_err(queue_failed)?;
+        manifests.push(sealed);
     }
-    let omitted = manifests.iter().map(|sealed| sealed.head().omitted).fold(0, u64::saturating_add);
-    let planned = plan_shards(&mut store, &campaign, &spec, &manifests)?;
+    let stopped = || lister.stopped.get().copied();
+    let planned = plan_shards(&mut store, &campaign, &spec, &manifests, &stopped)?;
     telling.planned(&campaign.name, planned.shards, planned.total, omitted);
     Ok(())
+}
+
+/// A name that could not be read, as the campaign keeps it.
+fn omitted_name(campaign: &Campaign, source: usize, fault: Fault) -> OmittedName {
+    let Fault { object, code, message, .. } = fault;
+    OmittedName { campaign: campaign.id, source: source as u64, object, code, message }
 }
 
 /// Lists a directory, and writes the names as so many lists.
@@ -98,7 +111,7 @@ fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mu
     let source = CampaignSource { top, only: None, onto: RelPath::root() };
     let shelf = Shelf::at(out.to_owned());
     let filter = manifest::filter(&args.filters.rules)?;
-    let sealed = lister.sealed(&source, &filter, &out.join("manifest"), &shelf)?;
+    let (sealed, _) = lister.sealed((&source, &CampaignKeys::default()), &filter, &out.join("manifest"), &shelf)?;
     for list in write_parts(&sealed, out, count.unwrap_or(NonZero::<u32>::MIN))? {
         telling.part(&list.path, list.total);
     }
@@ -156,10 +169,17 @@ impl<'a> Lister<'a> {
         Ok(Lister { args, layers, talk, context, asking, stopped, stop })
     }
 
-    /// The manifest of a source in `out`: the one that stands there, or a new one.
-    fn sealed(&mut self, source: &CampaignSource, filter: &Filter, out: &Path, shelf: &Shelf) -> Result<Sealed, Error> {
+    /// The manifest of a source in `out`: the one that stands there, or a new one with the faults
+    /// of names that could not be read.
+    fn sealed(
+        &mut self,
+        (source, kept): (&CampaignSource, &CampaignKeys),
+        filter: &Filter,
+        out: &Path,
+        shelf: &Shelf,
+    ) -> Result<(Sealed, Vec<Fault>), Error> {
         if let Ok(sealed) = Sealed::open(out) {
-            return Ok(sealed);
+            return Ok((sealed, Vec::new()));
         }
         shelf.make_room(out)?;
         // Its events are those of a scan, and its end is told by this command.
@@ -168,19 +188,21 @@ impl<'a> Lister<'a> {
             (CampaignPlace::Here(top), Some(name)) => one_file(top, name, out),
             (CampaignPlace::Here(top), None) => {
                 let asked = Make { filter: filter.clone(), ..Make::new(top, out) };
-                local::scan(&asked, Arc::clone(&self.stopped), telling).1
+                let (told, sealed) = local::scan(&asked, Arc::clone(&self.stopped), telling);
+                telling = told;
+                sealed
             }
             (CampaignPlace::Daemon { host, port, path }, _) => {
-                let remote = self.remote(host, *port)?;
+                let remote = self.remote((host, *port), kept)?;
                 let gathered = remote::gather((&remote, path.clone()), filter.clone(), out, &self.stop, &mut telling);
                 block_on(gathered)?
             }
         };
-        Ok(sealed?)
+        Ok((sealed?, telling.omissions()))
     }
 
-    fn remote(&self, host: &str, port: u16) -> Result<Remote, Error> {
-        let keys = settings::keys(&self.args.keys, self.layers)?;
+    fn remote(&self, (host, port): (&str, u16), kept: &CampaignKeys) -> Result<Remote, Error> {
+        let keys = keys_kept::met_with(&settings::keys(&self.args.keys, self.layers)?, kept)?;
         let talker = Talker::new(self.talk);
         let credentials = keys::credentials(&keys, &self.context.places(), talker, &self.asking)?;
         Ok(credentials.at(Reach::Address { host: host.to_owned(), port }))

@@ -15,15 +15,19 @@ use longhaul_jobs_sqlite::SqliteStore;
 use tokio::sync::watch;
 
 use super::add::parsed;
+use super::keys_kept::met_with;
 use super::{JobOutput, campaign, figures, queue_failed, queue_file};
 use crate::cli::job::JobRunArgs;
 use crate::commands::{Context, block_on};
+use crate::config::Places;
 use crate::error::{Error, Flaw};
 use crate::exit::Exit;
-use crate::jobs::{CampaignSpec, Mover, MoverEnd, MoverObserver, MoverOrders, QueueFile, ShardEnd, SharedQueue};
+use crate::jobs::{
+    CampaignKeys, CampaignSpec, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueueFile, ShardEnd, SharedQueue,
+};
 use crate::keys;
-use crate::output::{JobTelling, Talker, exit_of_campaign};
-use crate::settings::{self, Layers, Talk};
+use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
+use crate::settings::{self, Keys, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
 use crate::values;
 
@@ -42,7 +46,13 @@ pub(super) fn run(
         args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
     let watched = unfinished(&mut store, orders.campaign)?;
     let asking = Asking::default();
-    let credentials = credentials(args, layers, (talk, &asking), context, (&mut store, &watched))?;
+    let keys = Arc::new(RunKeys {
+        given: settings::keys(&args.keys, layers)?,
+        places: context.places(),
+        talker: Talker::new(talk),
+        asking: asking.clone(),
+    });
+    let keys = needs_keys(&keys, orders.until, (&mut store, &watched))?.then_some(keys as Arc<dyn KeyRing>);
     let (stop, halt) = watch::channel(None);
     signals::watch(asking.clone(), Hangup::Stops, move |code| {
         stop.send_replace(Some(code));
@@ -50,7 +60,7 @@ pub(super) fn run(
     .map_err(Error::file("watch the signals of", "this process"))?;
     let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
     let drains = orders.until == MoverEnd::Drained;
-    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), credentials, orders, told.clone())?;
+    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?;
     let ended = block_on(mover.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);
@@ -100,25 +110,45 @@ fn unfinished(store: &mut SqliteStore, only: Option<CampaignId>) -> Result<Vec<C
     Ok(all.filter(|campaign| counts(campaign.state)).map(|campaign| campaign.id).collect())
 }
 
-/// The key of this side, if any transfer needs one: a mover that waits for more needs it too.
-fn credentials(
-    args: &JobRunArgs,
-    layers: &Layers,
-    (talk, asking): (Talk, &Asking),
-    context: Context,
+/// Whether any transfer needs a key: a mover that waits for more needs it too. Keys of the
+/// campaigns that are watched are looked for at once, so that one that is missing is told before
+/// anything is claimed.
+fn needs_keys(
+    keys: &RunKeys,
+    until: MoverEnd,
     (store, watched): (&mut SqliteStore, &[CampaignId]),
-) -> Result<Option<Credentials>, Error> {
-    let mut needs = !args.drain;
+) -> Result<bool, Error> {
+    let mut needs = until == MoverEnd::Never;
     for id in watched {
         let (campaign, _) = figures(store, *id)?;
         // A spec that cannot be read holds its shards, and no others.
-        needs |= CampaignSpec::decode(&campaign.spec).is_ok_and(|spec| spec.needs_key());
+        let Ok(spec) = CampaignSpec::decode(&campaign.spec) else { continue };
+        if spec.needs_key() {
+            keys.load(&spec.keys)?;
+            needs = true;
+        }
     }
-    if !needs {
-        return Ok(None);
+    Ok(needs)
+}
+
+/// The keys of a run: what it was given itself counts more than what a campaign keeps.
+struct RunKeys {
+    given: Keys,
+    places: Places,
+    talker: Talker,
+    asking: Asking,
+}
+
+impl RunKeys {
+    fn load(&self, campaign: &CampaignKeys) -> Result<Credentials, Error> {
+        keys::credentials(&met_with(&self.given, campaign)?, &self.places, self.talker, &self.asking)
     }
-    let keys = settings::keys(&args.keys, layers)?;
-    keys::credentials(&keys, &context.places(), Talker::new(talk), asking).map(Some)
+}
+
+impl KeyRing for RunKeys {
+    fn credentials(&self, campaign: &CampaignKeys) -> Result<Credentials, Fault> {
+        self.load(campaign).map_err(Fault::from)
+    }
 }
 
 /// The exit of these campaigns together, and whether they are all over.
@@ -157,8 +187,9 @@ impl MoverObserver for MoverTold {
 
     fn shard_ends(&self, granted: &Granted, end: &ShardEnd) {
         if let Some(telling) = &mut *self.telling() {
-            let end = Some((end.state, end.files_failed, end.bytes_moved));
-            telling.shard(&granted.campaign.name, &granted.shard, end);
+            let ShardEnd { state, files_failed, bytes_moved, fence, unclaimed } = *end;
+            let end = ShardToldEnd { state, files_failed, bytes_moved, fence, unclaimed };
+            telling.shard(&granted.campaign.name, &granted.shard, Some(&end));
         }
     }
 

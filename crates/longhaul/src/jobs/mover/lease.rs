@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Mover;
+use super::claim::ClaimInHand;
 use super::tally::Tally;
 use crate::jobs::faults::fault_of_jobs;
 
@@ -41,6 +42,8 @@ pub(super) struct LeaseKeeper<'a> {
     pub(super) mover: &'a Mover,
     /// The shard.
     pub(super) granted: &'a Granted,
+    /// Its claim, as it is by now.
+    pub(super) claim: &'a ClaimInHand,
     /// When the claim was asked for, by this process's clock.
     pub(super) asked: Instant,
     /// The count of its files, once there is one.
@@ -73,8 +76,8 @@ impl LeaseKeeper<'_> {
     async fn beat(&self) -> Result<BeatAnswer, JobsError> {
         let figures = self.tally.get().map(|tally| tally.figures());
         let (done, moved) = figures.map_or((Amount::default(), 0), |figures| (figures.done, figures.moved));
-        let shard = &self.granted.shard;
-        let news = Beat { shard: shard.id, claim: shard.claim, done, moved };
+        let claim = self.claim.hold().await;
+        let news = Beat { shard: self.granted.shard.id, claim: *claim, done, moved };
         self.mover.queue.transact(move |rows| beat(rows, &news)).await
     }
 

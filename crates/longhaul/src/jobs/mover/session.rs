@@ -8,14 +8,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath};
-use longhaul_engine::{Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger};
-use longhaul_jobs::queue::{Finished, Granted, Outcome, Report, finish};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
+use longhaul_engine::{
+    Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger,
+};
+use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
 use longhaul_jobs::{AlikeWatch, Amount, JobsError, Rows, Segment};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::source::{Look, differing};
 use super::tally::Tally;
@@ -26,8 +29,18 @@ use crate::jobs::spec::CampaignSpec;
 /// A shard with everything that its transfers need.
 struct Work {
     job: Job,
+    credentials: Option<Credentials>,
     settings: Settings,
     tally: Arc<Tally>,
+}
+
+/// How a mover ended with a shard, before the queue heard of it.
+struct MoveEnd {
+    /// The count of its files. `None`: nothing was read of it.
+    tally: Option<Arc<Tally>>,
+    /// `None`: it is another mover's.
+    outcome: Option<Outcome>,
+    unclaimed: bool,
 }
 
 /// Moves a shard as far as it goes, and reports it. Its claim, which was `asked` for at a time, is
@@ -35,36 +48,47 @@ struct Work {
 pub(super) async fn move_shard(mover: &Mover, granted: &Granted, asked: Instant, stopping: Halt) -> ShardEnd {
     let tally = OnceLock::new();
     let (news, heard) = watch::channel(LeaseNews { rate: granted.rate, stop: None });
-    let keeper = LeaseKeeper { mover, granted, asked, tally: &tally, news };
+    let claim = ClaimInHand::of(granted);
+    let keeper = LeaseKeeper { mover, granted, claim: &claim, asked, tally: &tally, news };
     tokio::select! {
-        end = move_leased(mover, granted, &tally, Orders { heard, stopping }) => end,
+        end = move_leased(mover, (granted, &claim), &tally, Orders { heard, stopping }) => end,
         never = keeper.keep() => match never {},
     }
 }
 
-async fn move_leased(mover: &Mover, granted: &Granted, tally: &OnceLock<Arc<Tally>>, orders: Orders) -> ShardEnd {
-    let outcome = match prepare(mover, granted).await {
+async fn move_leased(
+    mover: &Mover,
+    (granted, claim): (&Granted, &ClaimInHand),
+    tally: &OnceLock<Arc<Tally>>,
+    orders: Orders,
+) -> ShardEnd {
+    let MoveEnd { tally, outcome, unclaimed } = match prepare(mover, granted).await {
         Err(fault) => {
             mover.observer.trouble(&fault);
-            Some((None, Outcome::Broken { code: fault.code, welcome: false }))
+            // The manifest and the campaign's row lie on this host.
+            let (code, at) = (fault.code, BreakPlace::Host);
+            MoveEnd { tally: None, outcome: Some(Outcome::Broken { code, at, welcome: false }), unclaimed: false }
         }
         Ok(work) => {
             tally.get_or_init(|| work.tally.clone());
-            let outcome = transfers(mover, &work, orders).await;
-            outcome.map(|outcome| (Some(work.tally), outcome))
+            let mut showing = ClaimShowing::default();
+            let outcome = transfers((mover, claim), &work, orders, &mut showing).await;
+            MoveEnd { tally: Some(work.tally), outcome, unclaimed: showing.goes_without }
         }
     };
-    let Some((tally, outcome)) = outcome else {
-        return ShardEnd { state: None, files_failed: 0, bytes_moved: 0 };
+    let held = *claim.hold().await;
+    let Some(outcome) = outcome else {
+        return ShardEnd { state: None, files_failed: 0, bytes_moved: 0, fence: held.fence.0, unclaimed };
     };
     let figures = tally.map(|tally| tally.figures());
     let files_failed = if let Outcome::Through(faults) = &outcome { faults.len() as u64 } else { 0 };
     let report = Report {
         shard: granted.shard.id,
-        claim: granted.shard.claim,
+        claim: held,
         done: figures.map(|figures| figures.done).unwrap_or_default(),
         moved: figures.map_or(0, |figures| figures.moved),
         outcome,
+        unclaimed,
         chance: random().map_or(0, u64::from_ne_bytes),
     };
     let bytes_moved = report.moved;
@@ -76,7 +100,7 @@ async fn move_leased(mover: &Mover, granted: &Granted, tally: &OnceLock<Arc<Tall
             None
         }
     };
-    ShardEnd { state, files_failed, bytes_moved }
+    ShardEnd { state, files_failed, bytes_moved, fence: held.fence.0, unclaimed }
 }
 
 /// Reports. A report that the rules refuse is a mistake of this program, and holds the shard; a
@@ -88,7 +112,7 @@ async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError
             Err(JobsError::Store { .. }) => tokio::time::sleep(pause).await,
             Err(error @ (JobsError::Miscounted { .. } | JobsError::NamedTwice(_))) => {
                 mover.observer.trouble(&fault_of_jobs(&error));
-                report.outcome = Outcome::Broken { code: FaultCode::Internal, welcome: true };
+                report.outcome = Outcome::Broken { code: FaultCode::Internal, at: BreakPlace::Host, welcome: true };
                 report.done = Amount::default();
             }
             other => return other,
@@ -109,13 +133,20 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Fault> {
     if !spec.settings.metadata.preserve.links {
         items.retain(longhaul_manifest::Item::is_file);
     }
+    let credentials = match &mover.keys {
+        Some(ring) if spec.needs_key() => {
+            let (ring, keys) = (Arc::clone(ring), spec.keys.clone());
+            Some(blocking(move || ring.credentials(&keys)).await??)
+        }
+        _ => None,
+    };
     let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
     let job = spec.job(listing.source).ok_or_else(missing)?;
     let given_up: Vec<_> = granted.given_up.iter().map(|fault| fault.path.clone()).collect();
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    Ok(Work { job, settings, tally })
+    Ok(Work { job, credentials, settings, tally })
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -153,7 +184,12 @@ impl Orders {
 }
 
 /// Runs transfers until the shard is through or its claim is to end. `None`: it is another mover's.
-async fn transfers(mover: &Mover, work: &Work, mut orders: Orders) -> Option<Outcome> {
+async fn transfers(
+    (mover, claim): (&Mover, &ClaimInHand),
+    work: &Work,
+    mut orders: Orders,
+    showing: &mut ClaimShowing,
+) -> Option<Outcome> {
     loop {
         mark_changed(work, source_top(&work.job)).await;
         let open: Vec<RelPath> = work.tally.open().into_iter().map(|(path, _)| path).collect();
@@ -166,7 +202,9 @@ async fn transfers(mover: &Mover, work: &Work, mut orders: Orders) -> Option<Out
             None => {}
         }
         let rate = orders.news().rate;
-        let (trigger, mut running) = begin(mover, work, &open, rate);
+        let shown = claim.shown().await;
+        let by = (!showing.goes_without).then_some(shown);
+        let (trigger, mut running) = begin((work, by), &open, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(rate) => {
@@ -184,21 +222,39 @@ async fn transfers(mover: &Mover, work: &Work, mut orders: Orders) -> Option<Out
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
-            (None, Some(fault)) => return Some(conclude(work, Some((mover, fault))).await),
+            (None, Some(fault)) => match showing.behind(&fault, shown, begun(work)) {
+                ClaimStep::GoWithout => {}
+                ClaimStep::Raise(kept) => match claim.raise(mover, kept).await {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => {
+                        mover.observer.trouble(&fault_of_jobs(&error));
+                        return Some(Outcome::HandedBack);
+                    }
+                },
+                ClaimStep::End => return Some(conclude(work, Some((mover, fault))).await),
+            },
         }
     }
 }
 
-/// Begins a transfer of the files that are open.
-fn begin(mover: &Mover, work: &Work, open: &[RelPath], rate: Option<u64>) -> (StopTrigger, JoinHandle<EngineReport>) {
+/// Whether a session of the shard had begun.
+fn begun(work: &Work) -> Begun {
+    if work.tally.figures().is_welcome { Begun::Yes } else { Begun::No }
+}
+
+/// Begins a transfer of the files that are open, by a claim if the destination keeps one.
+fn begin(
+    (work, by): (&Work, Option<ShardClaim>),
+    open: &[RelPath],
+    rate: Option<u64>,
+) -> (StopTrigger, JoinHandle<EngineReport>) {
     let files_from = Some(Arc::new(PathList::new(open)));
     let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
     let (trigger, stop) = Stop::new();
     work.tally.begin(trigger.clone());
-    // A claim at the destination goes with the transfer here: the campaign's key, the shard's id
-    // and its claim, which are what a gate keeps.
-    let job = expecting(&work.job, &work.tally);
-    let (credentials, observer) = (mover.credentials.clone(), work.tally.clone());
+    let job = Job { claim: by, ..expecting(&work.job, &work.tally) };
+    let (credentials, observer) = (work.credentials.clone(), work.tally.clone());
     let runtime = tokio::runtime::Handle::current();
     // On a thread of its own: it must not wait while something here waits for the queue's file.
     let running = tokio::task::spawn_blocking(move || {
@@ -220,10 +276,10 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
             FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
             code => code,
         };
-        return Outcome::Broken { code, welcome: figures.is_welcome };
+        return Outcome::Broken { code, at: place_of(&work.job, &fault), welcome: figures.is_welcome };
     }
     if let Some(code) = figures.destination_fault {
-        return Outcome::Broken { code, welcome: true };
+        return Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
     }
     mark_changed_behind(work).await;
     for (path, _) in work.tally.open() {
@@ -234,6 +290,22 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         Some(hold) => Outcome::Alike(hold),
         None => Outcome::Through(work.tally.faults()),
     }
+}
+
+/// The place of a fault that ended a transfer. What this host could not do while it sends is its
+/// own: its source, its memory, its disks. Where this host receives, it is one end of the link, and
+/// each shard would meet the same. A way that does not answer is the link's, and so is a daemon
+/// whose key is not trusted here.
+fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
+    let is_of_way = matches!(
+        fault.code,
+        FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Superseded
+    );
+    let is_of_daemon =
+        matches!(&job.to, JobDestination::Remote(reach, _) if fault.object == reach.to_string().as_str());
+    let sends = matches!(job.from, JobSource::Local(_));
+    let is_own = sends && fault.blame == Blame::Local && !is_of_way && !is_of_daemon;
+    if is_own { BreakPlace::Host } else { BreakPlace::Link }
 }
 
 /// Marks files as changed that are others than when the campaign was planned: before they are sent,
@@ -250,11 +322,12 @@ async fn mark_changed_behind(work: &Work) {
     mark(work, Look { top, files: work.tally.standing() }).await;
 }
 
-/// The job of a shard, whose destination on this host takes only what the manifest says.
+/// The job of a shard, of which this host sends or takes only what the manifest says.
 fn expecting(job: &Job, tally: &Tally) -> Job {
-    let mut job = job.clone();
-    if let JobDestination::Local(dest) = &mut job.to {
-        dest.expected = Some(Arc::new(tally.expected()));
+    let (mut job, expected) = (job.clone(), Some(Arc::new(tally.expected())));
+    match &mut job.to {
+        JobDestination::Local(dest) => dest.expected = expected,
+        _ => job.expected = expected,
     }
     job
 }
@@ -303,7 +376,46 @@ const REPORT_PAUSES: [Duration; 4] =
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::Word;
+    use longhaul_engine::{LocalDest, LocalSource, Reach, RemotePath};
+    use longhaul_manifest::Item;
+
     use super::*;
+
+    #[test]
+    fn a_fault_of_this_host_is_its_own_while_it_sends_and_the_links_while_it_receives() {
+        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
+        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
+        let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
+        let pull = Job::pull(reach(), vec![path()], LocalDest::directory("/to"));
+        let copy = Job::copy(vec![LocalSource::contents("/from")], LocalDest::directory("/to"));
+        let fault = |code, blame| Fault::new(code, blame, "it failed");
+        let untrusted = fault(FaultCode::Denied, Blame::Local).about("node:7214");
+        for (job, fault, place) in [
+            (&push, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
+            (&push, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Host),
+            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
+            (&pull, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
+            (&push, fault(FaultCode::NoSpace, Blame::Peer), BreakPlace::Link),
+            (&push, fault(FaultCode::Lost, Blame::Local), BreakPlace::Link),
+            (&push, untrusted, BreakPlace::Link),
+        ] {
+            assert_eq!(place_of(job, &fault), place, "{job:?} {fault:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_from_this_host_and_what_it_receives_must_be_what_the_manifest_says() {
+        let item = Item::file(RelPath::new("f").unwrap(), Some(3), Default::default());
+        let tally = Tally::new(&[item], &[], AlikeWatch::default());
+        let path = RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
+        let reach = Reach::Address { host: "node".to_owned(), port: 7214 };
+        let push = expecting(&Job::push(vec![LocalSource::contents("/from")], reach.clone(), path.clone()), &tally);
+        assert_eq!(push.expected.as_deref(), Some(&tally.expected()));
+        let pull = expecting(&Job::pull(reach, vec![path], LocalDest::directory("/to")), &tally);
+        let JobDestination::Local(to) = pull.to else { panic!("it is of this host") };
+        assert_eq!((to.expected.as_deref(), pull.expected), (Some(&tally.expected()), None));
+    }
 
     #[test]
     fn a_transfer_is_begun_anew_for_a_rate_that_is_clearly_another_one() {

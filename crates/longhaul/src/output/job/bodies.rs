@@ -103,12 +103,24 @@ pub(super) struct JobLeftBody<'a> {
     pub(super) left: JobAmountBody,
     /// The part of the rest that waits for a user.
     pub(super) held: JobAmountBody,
+    /// Figures beside the sums.
+    #[serde(flatten)]
+    pub(super) beside: JobBesideBody,
     /// Seconds that the rest takes at the present rate. Null if nothing moves.
     pub(super) eta_s: Option<f64>,
     /// The rest, by link.
     pub(super) links: Vec<JobLinkBody>,
     /// Files that failed and do not stand, by fault.
     pub(super) faults: Vec<JobFaultSumBody>,
+}
+
+/// Figures of a campaign that are in no sum of files.
+#[derive(Serialize)]
+pub(super) struct JobBesideBody {
+    /// Names that could not be read when it was planned. They are in no other figure.
+    pub(super) omitted: u64,
+    /// Shards whose last mover showed no claim, as the destination keeps none.
+    pub(super) unclaimed: u64,
 }
 
 /// The rest of a campaign on one link.
@@ -142,10 +154,25 @@ pub(super) struct JobFaultSumBody {
 pub(super) struct JobHeldBody {
     /// Its number.
     pub(super) shard: u64,
+    /// The fence of its last claim.
+    pub(super) fence: u64,
     /// Files of it that are left.
     pub(super) files_left: u64,
     /// Why, for people.
     pub(super) reason: String,
+}
+
+/// A name that could not be read when a campaign was planned, of `job report`: it is in no shard.
+#[derive(Serialize)]
+pub(super) struct JobOmittedBody<'a> {
+    /// The name, as the fault tells it.
+    pub(super) object: &'a str,
+    /// The number of its source in the campaign, from 0.
+    pub(super) source: u64,
+    /// The fault, as in [EXIT-CODES.md](EXIT-CODES.md).
+    pub(super) code: &'static str,
+    /// The words of it.
+    pub(super) message: &'a str,
 }
 
 /// A file that failed, of `job report`.
@@ -168,6 +195,10 @@ pub(super) struct JobFaultBody<'a> {
     pub(super) tries: u32,
     /// The time of the last fault, as `2026-12-24T18:00:00Z`.
     pub(super) last: String,
+    /// The number of its shard.
+    pub(super) shard: u64,
+    /// The fence of that shard's last claim.
+    pub(super) fence: u64,
 }
 
 /// A shard that `job run` claimed, or ended with.
@@ -180,6 +211,11 @@ pub(super) struct JobShardBody<'a> {
     /// `claimed`, and at the end `done`, `partial`, `planned` (it was handed back, or goes on),
     /// `held`, `cancelled` or `gone` (another mover has it).
     pub(super) state: &'static str,
+    /// The fence of the claim.
+    pub(super) fence: u64,
+    /// No claim was shown, as the destination keeps none. At the beginning it is that of the
+    /// shard's last mover.
+    pub(super) unclaimed: bool,
     /// Its files.
     pub(super) files: u64,
     /// Their bytes.
