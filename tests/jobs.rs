@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Running, Site, files};
 
 /// A dataset of a hundred files, with names that only bytes can carry.
 fn plant(top: &Path) {
@@ -396,6 +396,52 @@ fn two_queues_with_one_campaign_publish_each_file_once_and_the_mover_that_was_ov
     for (path, inode) in stood.into_iter().chain([(site.root().join("in/ds/z/large"), large)]) {
         assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), inode, "{} was published again", path.display());
     }
+}
+
+/// Stops a mover for a while, at a moment at which it does not hold the queue's file.
+fn put_to_sleep(mover: &Running, host: &Host) {
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    rows.busy_timeout(Duration::ZERO).unwrap();
+    let is_asleep = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", mover.pid().as_raw_nonzero())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    loop {
+        mover.signal(Signal::STOP);
+        while !is_asleep() {
+            std::thread::yield_now();
+        }
+        if rows.execute_batch("BEGIN IMMEDIATE; COMMIT").is_ok() {
+            return;
+        }
+        mover.signal(Signal::CONT);
+    }
+}
+
+#[test]
+fn a_mover_that_slept_while_its_shard_was_given_to_another_one_publishes_nothing_more_of_it() {
+    let site = Site::new();
+    let host = &site.client;
+    plant(&host.path("ds"));
+    files::make(host.path("ds/z/large"), 7, 1 << 20);
+    host.run(["job", "add", "--name", "all", "--rate", "256KiB/s", "ds", &site.url("in")]).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    let mover = || host.run(["job", "run", "--json", "--drain"]);
+    let asleep = mover().start();
+    wait_for_more_than(20, &site.root().join("in/ds"));
+    put_to_sleep(&asleep, host);
+    lapse(host);
+    let other = mover().succeed();
+    let end = other.events_of("job_shard").pop().unwrap();
+    assert_eq!((&end["state"], &end["fence"]), (&"done".into(), &2.into()), "{other}");
+    let stood = Tree::of(site.root().join("in/ds"));
+    asleep.signal(Signal::CONT);
+    let woken = asleep.finish();
+    let end = woken.events_of("job_shard").pop().unwrap();
+    assert_eq!((&end["state"], &end["files_failed"]), (&"gone".into(), &0.into()), "{woken}");
+    assert!(woken.events_of("fault").iter().any(|fault| fault["code"] == "superseded"), "{woken}");
+    assert_eq!((woken.code, counts(&left(host, "all"))), (0, [102, 0, 0]), "{woken}");
+    tree::assert_same(&stood, &Tree::of(site.root().join("in/ds")), "what stood when the mover woke");
 }
 
 #[test]
