@@ -24,6 +24,14 @@ pub enum ClaimsError {
         /// The file whose bytes are locked.
         path: PathText,
     },
+    /// A lock was refused where locks have kept claims before.
+    #[error("'{path}' cannot be locked now ({error}), and claims are kept beside it: nobody can tell who publishes")]
+    LocksAway {
+        /// The file whose bytes are locked.
+        path: PathText,
+        /// The system's error.
+        error: std::io::Error,
+    },
     /// Another process has had the lock of the shard for too long.
     #[error("another process holds the lock of shard {shard} in '{path}' for {seconds} s")]
     Held {
@@ -68,7 +76,7 @@ impl ClaimsError {
         match self {
             ClaimsError::Damaged { .. } => FaultCode::Mismatch,
             ClaimsError::Unlockable { .. } | ClaimsError::OnSet => FaultCode::Unsupported,
-            ClaimsError::Held { .. } => FaultCode::Busy,
+            ClaimsError::Held { .. } | ClaimsError::LocksAway { .. } => FaultCode::Busy,
             ClaimsError::Full { .. } | ClaimsError::OwnerFull { .. } => FaultCode::NoSpace,
         }
     }
@@ -77,7 +85,7 @@ impl ClaimsError {
     pub(super) fn hint(&self) -> Hint {
         match self {
             ClaimsError::Damaged { .. } => hint::Storage::RemoveClaims.into(),
-            ClaimsError::Unlockable { .. } => hint::Storage::AllowLocks.into(),
+            ClaimsError::Unlockable { .. } | ClaimsError::LocksAway { .. } => hint::Storage::AllowLocks.into(),
             ClaimsError::Held { .. } => hint::Again::Later.into(),
             ClaimsError::Full { .. } | ClaimsError::OwnerFull { .. } => hint::Storage::RemoveOldClaims.into(),
             ClaimsError::OnSet => hint::Storage::ClaimOneDirectory.into(),
@@ -89,6 +97,7 @@ impl ClaimsError {
         match self {
             ClaimsError::Damaged { path, .. }
             | ClaimsError::Unlockable { path }
+            | ClaimsError::LocksAway { path, .. }
             | ClaimsError::Held { path, .. }
             | ClaimsError::Full { path, .. }
             | ClaimsError::OwnerFull { path, .. } => Some(path),

@@ -113,7 +113,7 @@ impl ShelfDir {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) if has_no_locks(&error) => {
-                        return Err(ClaimsError::Unlockable { path: self.beneath(LOCK_NAME) }.into());
+                        return Err(self.unlockable(error));
                     }
                     Err(error) => return Err(DiskError::call("lock", self.beneath(LOCK_NAME), error)),
                 }
@@ -127,6 +127,27 @@ impl ShelfDir {
                 return Ok(None);
             }
         }
+    }
+
+    /// The fault of a lock call that says that there are no locks. Where claims are kept there were
+    /// some, and a mover that went on without a claim might publish beside one of them: NFS says the
+    /// same while its lock daemon is away, or has too many locks.
+    fn unlockable(&self, error: std::io::Error) -> DiskError {
+        let path = self.beneath(LOCK_NAME);
+        match self.pages() {
+            Ok(pages) if pages.is_empty() => ClaimsError::Unlockable { path }.into(),
+            Ok(_) => ClaimsError::LocksAway { path, error }.into(),
+            Err(failed) => failed,
+        }
+    }
+
+    /// The pages that stand.
+    fn pages(&self) -> Result<Vec<PageKey>, DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
+        let mut pages = Vec::new();
+        each_name(&dir, |name| pages.extend(PageKey::of_name(name)))
+            .map_err(|error| DiskError::call("list", self.beneath(b""), error))?;
+        Ok(pages)
     }
 
     fn try_byte(&self, file: &OwnedFd, byte: u64) -> std::io::Result<bool> {
@@ -223,9 +244,7 @@ impl ShelfDir {
     /// own.
     fn make_room(&self, owner: ClaimsOwner) -> Result<(), DiskError> {
         let Some(dir) = self.dir()? else { return Ok(()) };
-        let mut pages = Vec::new();
-        each_name(&dir, |name| pages.extend(PageKey::of_name(name)))
-            .map_err(|error| DiskError::call("list", self.beneath(b""), error))?;
+        let mut pages = self.pages()?;
         let (path, days) = (|| self.beneath(b""), |time: Duration| time.as_secs() / (24 * 3600));
         if pages.len() >= PAGES_OF_OWNER_MAX {
             let mut own = pages.clone();
@@ -234,6 +253,7 @@ impl ShelfDir {
                 let (count, days) = (own.len(), days(OWN_KEPT_FOR));
                 return Err(ClaimsError::OwnerFull { path: path(), count, days }.into());
             }
+            pages = self.pages()?;
         }
         let count = self.drop_old(&dir, &pages, (PAGES_MAX, KEPT_FOR))?;
         if count < PAGES_MAX {

@@ -137,6 +137,34 @@ fn without_locks_no_claim_is_kept() {
 }
 
 #[test]
+fn where_claims_are_kept_a_lock_that_is_refused_is_no_leave_to_go_without_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    keep(&shelf(dir.path()), 4, 7);
+    let refused = shelf_behind(dir.path(), usize::MAX, Some(Errno::NOLCK)).lock_shard(SHARD, PATIENCE);
+    let fault = refused.expect_err("no lock").fault();
+    assert_eq!(fault.code, FaultCode::Busy);
+    assert!(fault.object.contains("claims.lock") && fault.hint.is_some(), "{fault:?}");
+}
+
+#[test]
+fn old_files_of_an_owner_that_made_room_count_no_more_against_the_bound_of_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shelf = shelf(dir.path());
+    keep(&shelf, 4, 7);
+    let name = |n: usize| dir.path().join(".longhaul").join(format!("{}-{n:014x}.claims", "cd".repeat(16)));
+    let head = std::fs::read(page_of(dir.path())).expect("a page of the owner");
+    (1..PAGES_MAX).for_each(|n| {
+        std::fs::write(name(n), &head[..head.len() * usize::from(n < PAGES_OF_OWNER_MAX)]).expect("written")
+    });
+    let old = SystemTime::now() - OWN_KEPT_FOR - Duration::from_secs(60);
+    std::fs::File::options().write(true).open(name(9)).and_then(|file| file.set_modified(old)).expect("aged");
+    let far = ShardKey { shard: 1 << 40, ..SHARD };
+    let mut locked = shelf.lock_shard(far, PATIENCE).expect("free");
+    locked.keep((1, [1; 16], [1; 16]), OWNER).expect("its own old file made room");
+    assert!(!name(9).exists() && name(10).exists());
+}
+
+#[test]
 fn files_of_claims_are_bounded_and_old_ones_make_room() {
     let dir = tempfile::tempdir().expect("a directory");
     let shelf = shelf(dir.path());
