@@ -22,6 +22,10 @@ pub trait Observer: Send + Sync {
 
     /// Hears about once a second how many lanes run. By default it does not care.
     fn lanes(&self, _count: u32) {}
+
+    /// Hears that a destination keeps the claim by which the transfer publishes, at each session of
+    /// it. By default it does not care.
+    fn claim_kept(&self) {}
 }
 
 /// One thing that happened. Kinds of events may be added.

@@ -134,6 +134,7 @@ impl Run {
         let keeps_claim = handshake::need_claim(claim.as_ref(), &welcome);
         keeps_claim.and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
+        claim.iter().for_each(|_| self.observer.claim_kept());
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);

@@ -171,6 +171,10 @@ impl Observer for SaysReadOnce {
         self.0.lanes(count);
     }
 
+    fn claim_kept(&self) {
+        self.0.claim_kept();
+    }
+
     fn event(&self, event: Event) {
         self.0.event(match event {
             Event::Start(mut start) => {

@@ -192,6 +192,10 @@ impl Observer for WithKnownPath {
     fn lanes(&self, count: u32) {
         self.observer.lanes(count);
     }
+
+    fn claim_kept(&self) {
+        self.observer.claim_kept();
+    }
 }
 
 /// On short paths a round trip differs by more than a quarter from one connection to the next.

@@ -75,7 +75,7 @@ impl Run {
         let (mut sends, mut receives) = (SendCourse::default(), ReceiveCourse::default());
         let mut dialling = self.dialling()?;
         loop {
-            let (tree, destination) = (source.clone(), site.open()?);
+            let (tree, destination) = (source.clone(), self.opened(site)?);
             let receiver = Arc::new(OwnTargets(self.observer.clone()));
             let mut courses = (sends, receives);
             self.halves_of(tree, destination, engines, receiver, (&mut courses.0, &mut courses.1)).await?;
@@ -89,6 +89,13 @@ impl Run {
                 return Ok(sends.totals);
             }
         }
+    }
+
+    /// Opens a destination of this host, and tells if that keeps the claim.
+    pub(super) fn opened(&self, site: &LocalSite) -> Result<Destination, Fault> {
+        let destination = site.open()?;
+        destination.claim.iter().for_each(|_| self.observer.claim_kept());
+        Ok(destination)
     }
 
     /// Each half of a copy has half of the memory; the least that is allowed for both leaves two

@@ -352,7 +352,7 @@ impl Run {
         let (memory, chunk) = (self.settings.memory, self.settings.chunk_size());
         // What is left in a destination that stands says how large buffers must be; one that does
         // not is made only when the daemon has agreed.
-        let mut standing = if site.at.stands() { Some(site.at.open()?) } else { None };
+        let mut standing = if site.at.stands() { Some(self.opened(&site.at)?) } else { None };
         let limit = budget::largest_chunk(memory, chunk);
         let chunk_max = standing.as_ref().map_or(chunk, |d| d.chunk_max(chunk).min(limit));
         let slots = budget::slots(memory, chunk_max)?;
@@ -362,7 +362,7 @@ impl Run {
         }
         let destination = match standing {
             Some(destination) => destination,
-            None => site.at.open()?,
+            None => self.opened(&site.at)?,
         };
         self.receive_once(agreed, destination, paths, course).await
     }

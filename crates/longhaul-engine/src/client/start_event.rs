@@ -87,6 +87,10 @@ impl Observer for StartEvent {
         self.observer.lanes(count);
     }
 
+    fn claim_kept(&self) {
+        self.observer.claim_kept();
+    }
+
     fn event(&self, event: Event) {
         let mut guard = self.lock();
         match guard.as_mut() {

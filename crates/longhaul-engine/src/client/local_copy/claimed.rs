@@ -67,3 +67,28 @@ async fn a_directory_is_not_given_its_mode_when_a_newer_claim_is_kept() {
     assert_eq!(copy(from.path(), to.path(), None).await.fault, None);
     assert_eq!(mode(), 0o751);
 }
+
+/// Counts the times at which a claim was kept.
+#[derive(Default)]
+struct KeptCount(std::sync::atomic::AtomicU32);
+
+impl Observer for KeptCount {
+    fn event(&self, _event: Event) {}
+
+    fn claim_kept(&self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_hears_that_its_claim_is_kept_and_of_one_that_is_refused_it_does_not() {
+    let (from, to) = (tempfile::tempdir().expect("scratch"), tempfile::tempdir().expect("scratch"));
+    for (fence, fault, kept) in [(2, None, 1), (1, Some(FaultCode::Superseded), 0)] {
+        let (heard, (_trigger, stop)) = (Arc::new(KeptCount::default()), Stop::new());
+        let job = crate::Job::copy(vec![LocalSource::contents(from.path())], LocalDest::directory(to.path()));
+        let job = job.claimed(claim(fence));
+        let report = crate::run(job, None, Settings::default(), heard.clone(), stop).await;
+        assert_eq!(report.fault.map(|fault| fault.code), fault, "{fence}");
+        assert_eq!(heard.0.load(std::sync::atomic::Ordering::Relaxed), kept, "{fence}");
+    }
+}

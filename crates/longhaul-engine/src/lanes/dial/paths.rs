@@ -176,6 +176,10 @@ impl Observer for WithPaths {
         self.observer.lanes(count);
     }
 
+    fn claim_kept(&self) {
+        self.observer.claim_kept();
+    }
+
     fn event(&self, event: Event) {
         let is_progress = matches!(event, Event::Progress(_));
         self.observer.event(event);
