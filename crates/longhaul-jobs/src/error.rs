@@ -43,6 +43,9 @@ pub enum JobsError {
         /// The name of its state.
         state: &'static str,
     },
+    /// Another planner of the campaign was stopped meanwhile, and took back what it had added.
+    #[error("another planner of campaign {} was stopped, and took its segments back", .0.0)]
+    PlanTakenBack(CampaignId),
     /// A mover's figures do not add up to the shard.
     #[error(
         "shard {} has {} files with {} bytes, and {} files with {} bytes are accounted for",

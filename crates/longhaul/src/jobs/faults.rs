@@ -20,6 +20,7 @@ pub fn fault_of_jobs(error: &JobsError) -> Fault {
         JobsError::NameTaken(_) => (FaultCode::Usage, "give another name with --name"),
         JobsError::BadName(_) => (FaultCode::Usage, "give a name that can be typed with --name"),
         JobsError::WrongState { .. } => (FaultCode::Usage, "'longhaul job show' tells how far the campaign is"),
+        JobsError::PlanTakenBack(_) => (FaultCode::Busy, "plan it again: sources are not listed anew"),
         JobsError::TooMuch(_) => (FaultCode::Unsupported, "split it into several campaigns"),
         JobsError::BadRow(_) => (FaultCode::Io, "take the last backup of the queue's file"),
         _ => (FaultCode::Internal, ""),

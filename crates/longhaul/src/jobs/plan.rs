@@ -8,7 +8,7 @@ use std::num::NonZero;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::{
-    LinkLimits, SiteLimits, add_link, add_segment, add_site, begin_campaign, take_back_segments,
+    LinkLimits, SiteLimits, add_link, add_segment, add_site, begin_campaign, note_omitted, take_back_segments,
 };
 use longhaul_jobs::{
     Amount, Calendar, Campaign, CampaignId, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, SiteId, Store,
@@ -86,8 +86,11 @@ fn cut_all(
     unless_stopped(stopped)?;
     let sums = store.transact(|rows| {
         if rows.segments(id)?.len() as u64 != number {
-            return Err(JobsError::BadRow("another planner of the campaign was stopped, and took its segments back"));
+            return Err(JobsError::PlanTakenBack(id));
         }
+        // Planners that list at the same time note other sums meanwhile: this one is of all sources.
+        let omitted = manifests.iter().fold(0, |sum: u64, sealed| sum.saturating_add(sealed.head().omitted));
+        note_omitted(rows, id, omitted, &[])?;
         begin_campaign(rows, id)?;
         rows.shard_sums(id)
     });
@@ -102,7 +105,7 @@ fn cut_all(
 /// The fault of a run that is to end early, if it is.
 fn unless_stopped(stopped: &dyn Fn() -> Option<FaultCode>) -> Result<(), Fault> {
     let Some(code) = stopped() else { return Ok(()) };
-    let message = "stopped while the campaign was planned: the queue is as it was before";
+    let message = "stopped while the campaign was planned: nothing of it is planned";
     let fault = Fault::new(code, Blame::Local, message);
     Err(fault.hint_in_words("plan it again: a source that was listed to its end is not listed anew"))
 }
@@ -241,11 +244,27 @@ mod tests {
             let manifests = std::slice::from_ref(&sealed);
             let fault = plan_shards(&mut store, &campaign, &spec, manifests, &stopped).unwrap_err();
             assert_eq!(fault.code, FaultCode::Terminated);
-            assert!(fault.message.contains("the queue is as it was"), "{fault:?}");
+            assert!(fault.message.contains("nothing of it is planned"), "{fault:?}");
             assert_eq!(rows_of(&mut store), before, "behind {calm} looks");
         }
         let planned = plan_shards(&mut store, &campaign, &spec, &[sealed], &|| None).unwrap();
         assert_eq!((planned.shards, planned.total), (3, Amount { files: 3, bytes: 30 }));
+    }
+
+    #[test]
+    fn a_planner_that_was_slower_does_not_take_names_from_the_count_of_those_that_could_not_be_read() {
+        let out = tempfile::tempdir().unwrap();
+        let mut store = Memory::at(Micros(1_000_000));
+        let (campaign, spec, first) = campaign_of_files(&mut store, &out.path().join("0"));
+        let second = Draft::begin(&out.path().join("1")).unwrap().seal(Lists::ALL, 5).unwrap();
+        // The other planner noted the sum behind both sources, and this came from one that has
+        // looked at the first source alone.
+        for count in [5, 0] {
+            store.transact(|rows| note_omitted(rows, campaign.id, count, &[])).unwrap();
+        }
+        plan_shards(&mut store, &campaign, &spec, &[first, second], &|| None).unwrap();
+        let planned = store.transact(|rows| rows.campaign(campaign.id)).unwrap().unwrap();
+        assert_eq!((planned.omitted, planned.state), (5, longhaul_jobs::CampaignState::Running));
     }
 
     #[test]
