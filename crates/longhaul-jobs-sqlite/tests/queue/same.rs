@@ -121,7 +121,7 @@ impl Pair {
         let code = codes[self.random.below(5) as usize];
         match self.random.below(8) {
             0 => {
-                let at = [BreakPlace::Link, BreakPlace::Host][self.random.below(2) as usize];
+                let at = [BreakPlace::Link, BreakPlace::Host, BreakPlace::Shard][self.random.below(3) as usize];
                 let (code, welcome) = (codes[self.random.below(4) as usize], self.random.below(2) == 0);
                 (Outcome::Broken { code, at, welcome }, 0)
             }

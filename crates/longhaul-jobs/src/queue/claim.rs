@@ -126,7 +126,8 @@ pub fn raise(
     permits::give_back(rows, id, refused)?;
     let holder = Holder { shard: id, claim, until: now.plus(LEASE) };
     let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
-    (shard.claim, shard.news.moved) = (claim, 0);
+    // The mover goes on with its count of bytes, and those that were told stay told.
+    shard.claim = claim;
     shard.state = if taken {
         ShardState::Leased(Lease { mover: lease.mover, until: holder.until })
     } else {

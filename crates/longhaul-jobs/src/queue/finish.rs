@@ -58,8 +58,11 @@ pub enum Outcome {
 pub enum BreakPlace {
     /// The way to the destination, or the destination: all shards of the link meet the fault.
     Link,
-    /// The mover's host, or the source there: the link is as well as it was.
+    /// The mover's host, or the source there: the link is as well as it was, and another host may
+    /// move the shard.
     Host,
+    /// What the queue or the manifest says of the shard: every mover meets the same.
+    Shard,
 }
 
 /// A file that failed.
@@ -89,8 +92,9 @@ pub enum Finished {
 /// Times that a shard is begun in vain before it is held: as a mover was not heard of again, or as
 /// its session failed on a link on which others went well.
 pub(super) const VAIN_MAX: u32 = 5;
-/// Times that a shard's sessions fail after they began, with no progress, before it is held
-/// although its link failed before. An outage ends sessions before they begin.
+/// Times that a shard's sessions fail after they began, or that movers' hosts cannot move it, with no
+/// progress, before it is held although others of its link may be as ill. An outage ends sessions
+/// before they begin.
 const BREAKS_MAX: u32 = 20;
 
 /// Takes a mover's report. Only the claim that has the shard is heard.
@@ -121,6 +125,7 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
         }
         Outcome::Alike(hold) => ShardState::Held(*hold),
         Outcome::HandedBack => ShardState::Planned,
+        Outcome::Broken { code, at: BreakPlace::Shard, .. } => ShardState::Held(Hold::Broken(*code)),
         Outcome::Broken { code, at: BreakPlace::Host, .. } => host_failed(&mut shard, *code, (now, report.chance)),
         Outcome::Broken { code, welcome, .. } => {
             let counts = *welcome && *code != FaultCode::Unreachable;
@@ -188,21 +193,18 @@ fn broken(
 }
 
 /// The state of a shard that the mover's own host could not move. Its link is not touched, and
-/// other shards of that go on. What may pass is tried again behind a pause, some times; what needs
-/// a user holds the shard at once.
+/// whatever the fault is, another host may be well: the shard goes behind the others, and is held
+/// only when hosts have tried it many times. The mover leaves the link alone for a while by itself.
 fn host_failed(shard: &mut Shard, code: FaultCode, (now, chance): (Micros, u64)) -> ShardState {
-    match treatment(code) {
-        Treatment::HandBack => ShardState::Planned,
-        Treatment::Hold | Treatment::Close => ShardState::Held(Hold::Broken(code)),
-        Treatment::BackOff => {
-            shard.tries.lapses = shard.tries.lapses.saturating_add(1);
-            if shard.tries.lapses >= VAIN_MAX {
-                return ShardState::Held(Hold::Broken(code));
-            }
-            shard.turn.not_before = now.plus(shard_pause(shard.tries.lapses, chance));
-            ShardState::Planned
-        }
+    if treatment(code) == Treatment::HandBack {
+        return ShardState::Planned;
     }
+    shard.tries.breaks = shard.tries.breaks.saturating_add(1);
+    if shard.tries.breaks >= BREAKS_MAX {
+        return ShardState::Held(Hold::Broken(code));
+    }
+    shard.turn.not_before = now.plus(shard_pause(shard.tries.breaks, chance));
+    ShardState::Planned
 }
 
 /// Writes the rows of failed files, removes those of files that stand now, and gives the sum of

@@ -1,12 +1,13 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
-//! destination, `tally` counts its files as the
-//! engine tells of them, `source` looks whether sources are still what the manifest says. In: a
+//! destination, `tally` counts its files as the engine tells of them, `source` looks whether sources
+//! are still what the manifest says, `aside` knows the links that this host cannot serve now. In: a
 //! queue, manifests, and orders how long to go on. Out: reports to the queue, and events to a
 //! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
 //! know the command line.
 
+mod aside;
 mod claim;
 mod lease;
 mod session;
@@ -24,6 +25,7 @@ use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows,
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use self::aside::LinksAside;
 use super::faults::fault_of_jobs;
 use super::queue::{SharedQueue, is_drained};
 use super::shelf::Shelf;
@@ -95,6 +97,7 @@ pub struct Mover {
     orders: MoverOrders,
     observer: Arc<dyn MoverObserver>,
     id: MoverId,
+    aside: LinksAside,
     /// Wakes whoever waits for a shard, as one was settled.
     settled: Notify,
 }
@@ -115,14 +118,16 @@ impl Mover {
         observer: Arc<dyn MoverObserver>,
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
-        Ok(Mover { queue, shelf, keys, orders, observer, id, settled: Notify::new() })
+        let aside = LinksAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
+        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, settled: Notify::new() })
     }
 
     /// Moves shards until its orders or `halt` end it. Gives the code of what halted it, if it was
     /// not its orders; shards that it held then are handed back.
     ///
     /// # Errors
-    /// The fault of a queue that does not answer.
+    /// The fault of a queue that does not answer, and the one for which this host moved nothing of a
+    /// link that others could move.
     pub async fn run(self, halt: Halt) -> Result<Option<FaultCode>, Fault> {
         let (movers, time_max) = (self.orders.movers.get(), self.orders.time_max);
         let mover = Arc::new(self);
@@ -164,7 +169,27 @@ impl Mover {
         if let Err(error) = mover.queue.transact(move |rows| resign(rows, who)).await {
             tracing::debug!(%error, "the next leader waits until this one's lease has passed");
         }
-        ended
+        match ended {
+            Ok(None) => mover.served_all().await.map(|()| None),
+            ended => ended,
+        }
+    }
+
+    /// The fault of a link that is given up, if anything is left there to be moved.
+    async fn served_all(&self) -> Result<(), Fault> {
+        let (campaign, mut given_up) = (self.orders.campaign, self.aside.now(Instant::now()).given_up);
+        if given_up.is_empty() {
+            return Ok(());
+        }
+        let left = self.queue.transact(move |rows| {
+            let mut left = Vec::new();
+            for link in given_up.drain(..) {
+                left.extend((!is_drained(rows, campaign, &[link])?).then_some(link));
+            }
+            Ok(left)
+        });
+        let left = left.await.map_err(|error| fault_of_jobs(&error))?;
+        self.aside.fault(|link| left.contains(&link)).map_or(Ok(()), Err)
     }
 
     /// One of the movers at a time.
@@ -208,21 +233,25 @@ impl Mover {
     }
 
     /// Claims a shard. If none is ready, it first schedules, should it lead. One that ends with its
-    /// campaign claims nothing of another one once that is over.
+    /// campaign claims nothing of another one once that is over. Links that this host cannot serve
+    /// now are left to others.
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
         let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
+        let aside = self.aside.now(Instant::now());
         self.queue
             .transact(move |rows| {
                 let mut links = links_of(rows, campaign, served)?;
+                links.retain(|link| !aside.given_up.contains(link));
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
                 if ends && is_drained(rows, campaign, &links)? {
                     return Ok(Claimed::Drained);
                 }
-                let ask = Ask { mover: who, links: &links, id: claim_id };
+                let asked: Vec<_> = links.iter().copied().filter(|link| !aside.waiting.contains(link)).collect();
+                let ask = Ask { mover: who, links: &asked, id: claim_id };
                 if let Some(granted) = claim(rows, &ask)? {
                     return Ok(Claimed::Shard(Box::new(granted)));
                 }
@@ -312,6 +341,9 @@ fn random_id<const N: usize>() -> Result<[u8; N], JobsError> {
     random().map_err(JobsError::store)
 }
 
+/// Faults of its own host in a row behind which a mover that ends by itself gives a link up, after
+/// some two minutes.
+const OWN_FAULTS_MAX: u32 = 5;
 /// A leader's turn comes so often.
 const SCHEDULE_EVERY: Duration = Duration::from_secs(2);
 /// A mover without a shard asks again so often.

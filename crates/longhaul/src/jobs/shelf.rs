@@ -85,7 +85,7 @@ impl Shelf {
             if found.digest != segment.digest {
                 return Err(damaged(&path, "it is another segment than the one that was planned"));
             }
-            let items = self.items(&path, segment, part).map_err(|error| damaged(&path, error))?;
+            let items = self.items(&path, segment, part).map_err(|error| unread(&path, &error))?;
             return Ok(Listing { source, items });
         }
         Err(damaged(&self.dir, "no source has the segment"))
@@ -114,9 +114,24 @@ impl Shelf {
     }
 }
 
-fn damaged(path: &Path, why: impl std::fmt::Display) -> Fault {
+/// The fault of a segment's file that could not be read: another host may have it whole.
+fn unread(path: &Path, error: &io::Error) -> Fault {
+    let code = match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => FaultCode::Mismatch,
+        io::ErrorKind::NotFound => FaultCode::NotFound,
+        io::ErrorKind::PermissionDenied => FaultCode::Denied,
+        _ => FaultCode::Io,
+    };
+    unusable(code, path, error)
+}
+
+fn damaged(path: &Path, why: &str) -> Fault {
+    unusable(FaultCode::Mismatch, path, why)
+}
+
+fn unusable(code: FaultCode, path: &Path, why: impl std::fmt::Display) -> Fault {
     let message = format_args!("the campaign's manifest '{}' cannot be used: {why}", path.display());
-    Fault::new(FaultCode::NotFound, Blame::Local, message)
+    Fault::new(code, Blame::Local, message)
         .hint_in_words("bring the directory of manifests beside the queue's file back, and release the campaign")
 }
 

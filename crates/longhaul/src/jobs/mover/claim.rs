@@ -73,7 +73,7 @@ impl ClaimInHand {
 }
 
 impl ClaimShowing {
-    /// The step behind a fault, where any transfer of this claim had begun or none.
+    /// The step behind a fault, where a claim was kept in any transfer or in none.
     ///
     /// A claim that is refused before anything began was given out by a queue that is behind the
     /// destination: it is raised. So it is if the destination keeps it no more, or keeps it for
@@ -98,7 +98,8 @@ impl ClaimShowing {
     }
 }
 
-/// Whether a destination had let any transfer of a claim begin.
+/// Whether a destination has kept a claim of the shard in any transfer. A session that was agreed on
+/// is no sign of it: a directory of this host is shown the claim only when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
     /// None.

@@ -13,7 +13,7 @@ use longhaul_engine::{
     Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
-use longhaul_jobs::{AlikeWatch, Amount, JobsError, Rows, Segment};
+use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment, Treatment, treatment};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -28,6 +28,7 @@ use crate::jobs::spec::CampaignSpec;
 
 /// A shard with everything that its transfers need.
 struct Work {
+    link: LinkId,
     job: Job,
     credentials: Option<Credentials>,
     settings: Settings,
@@ -63,11 +64,9 @@ async fn move_leased(
     orders: Orders,
 ) -> ShardEnd {
     let MoveEnd { tally, outcome, unclaimed } = match prepare(mover, granted).await {
-        Err(fault) => {
-            mover.observer.trouble(&fault);
-            // The manifest and the campaign's row lie on this host.
-            let (code, at) = (fault.code, BreakPlace::Host);
-            MoveEnd { tally: None, outcome: Some(Outcome::Broken { code, at, welcome: false }), unclaimed: false }
+        Err(Unprepared { fault, at }) => {
+            let outcome = broken((mover, granted.shard.link), (&fault, fault.code), (at, false));
+            MoveEnd { tally: None, outcome: Some(outcome), unclaimed: false }
         }
         Ok(work) => {
             tally.get_or_init(|| work.tally.clone());
@@ -76,6 +75,9 @@ async fn move_leased(
             MoveEnd { tally: Some(work.tally), outcome, unclaimed: showing.goes_without }
         }
     };
+    if let Some(Outcome::Through(_) | Outcome::Alike(_)) = &outcome {
+        mover.aside.well(granted.shard.link);
+    }
     let held = *claim.hold().await;
     let Some(outcome) = outcome else {
         return ShardEnd { state: None, files_failed: 0, bytes_moved: 0, fence: held.fence.0, unclaimed };
@@ -112,7 +114,7 @@ async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError
             Err(JobsError::Store { .. }) => tokio::time::sleep(pause).await,
             Err(error @ (JobsError::Miscounted { .. } | JobsError::NamedTwice(_))) => {
                 mover.observer.trouble(&fault_of_jobs(&error));
-                report.outcome = Outcome::Broken { code: FaultCode::Internal, at: BreakPlace::Host, welcome: true };
+                report.outcome = Outcome::Broken { code: FaultCode::Internal, at: BreakPlace::Shard, welcome: true };
                 report.done = Amount::default();
             }
             other => return other,
@@ -121,8 +123,46 @@ async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError
     mover.queue.transact(move |rows| finish(rows, &report)).await
 }
 
+/// The reason why a shard could not be begun.
+struct Unprepared {
+    fault: Fault,
+    at: BreakPlace,
+}
+
+impl From<Fault> for Unprepared {
+    /// The place of a fault of the manifest, the campaign's row or the queue, as this host has them.
+    fn from(fault: Fault) -> Unprepared {
+        let at = own_place(&fault);
+        Unprepared { fault, at }
+    }
+}
+
+/// The place of a fault of this host: what may not be read here, is not here, or has no room here
+/// is well on another host. Anything else every mover would meet.
+fn own_place(fault: &Fault) -> BreakPlace {
+    match treatment(fault.code) {
+        Treatment::Hold if fault.code != FaultCode::NotFound => BreakPlace::Shard,
+        _ => BreakPlace::Host,
+    }
+}
+
+/// The outcome of a fault that ended a shard's transfers, which is told. If this host is ill, it
+/// leaves the shard's link alone for a while.
+fn broken(
+    (mover, link): (&Mover, LinkId),
+    (fault, code): (&Fault, FaultCode),
+    (at, welcome): (BreakPlace, bool),
+) -> Outcome {
+    mover.observer.trouble(fault);
+    if at == BreakPlace::Host {
+        let chance = random().map_or(0, u64::from_ne_bytes);
+        mover.aside.failed(link, fault, (std::time::Instant::now(), chance));
+    }
+    Outcome::Broken { code, at, welcome }
+}
+
 /// Reads what the shard is, and leaves out files whose source is another one by now.
-async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Fault> {
+async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let spec = CampaignSpec::decode(&granted.campaign.spec)?;
     let (shard, key) = (granted.shard.clone(), granted.campaign.key);
     let segment = mover.queue.transact(move |rows| segment_of(rows, &shard)).await;
@@ -136,7 +176,9 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Fault> {
     let credentials = match &mover.keys {
         Some(ring) if spec.needs_key() => {
             let (ring, keys) = (Arc::clone(ring), spec.keys.clone());
-            Some(blocking(move || ring.credentials(&keys)).await??)
+            // Whatever is wrong with a key of this host, others may have theirs.
+            let of_host = |fault| Unprepared { fault, at: BreakPlace::Host };
+            Some(blocking(move || ring.credentials(&keys)).await?.map_err(of_host)?)
         }
         _ => None,
     };
@@ -146,7 +188,7 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Fault> {
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    Ok(Work { job, credentials, settings, tally })
+    Ok(Work { link: granted.shard.link, job, credentials, settings, tally })
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -238,9 +280,9 @@ async fn transfers(
     }
 }
 
-/// Whether a session of the shard had begun.
+/// Whether the destination has kept a claim of the shard.
 fn begun(work: &Work) -> Begun {
-    if work.tally.figures().is_welcome { Begun::Yes } else { Begun::No }
+    if work.tally.figures().is_claim_kept { Begun::Yes } else { Begun::No }
 }
 
 /// Begins a transfer of the files that are open, by a claim if the destination keeps one.
@@ -270,13 +312,13 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         return Outcome::Alike(hold);
     }
     if let Some((mover, fault)) = ended {
-        mover.observer.trouble(&fault);
         // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
         let code = match fault.code {
             FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
             code => code,
         };
-        return Outcome::Broken { code, at: place_of(&work.job, &fault), welcome: figures.is_welcome };
+        let at = place_of(&work.job, &fault);
+        return broken((mover, work.link), (&fault, code), (at, figures.is_welcome));
     }
     if let Some(code) = figures.destination_fault {
         return Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
@@ -292,10 +334,10 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     }
 }
 
-/// The place of a fault that ended a transfer. What this host could not do while it sends is its
-/// own: its source, its memory, its disks. Where this host receives, it is one end of the link, and
-/// each shard would meet the same. A way that does not answer is the link's, and so is a daemon
-/// whose key is not trusted here.
+/// The place of a fault that ended a transfer. What this host could not do while it sends to another
+/// one is its own: its source, its memory, its disks. Where this host receives, if only from itself,
+/// it is one end of the link, and each shard would meet the same. A way that does not answer is the
+/// link's, and so is a daemon whose key is not trusted here.
 fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
     let is_of_way = matches!(
         fault.code,
@@ -303,9 +345,9 @@ fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
     );
     let is_of_daemon =
         matches!(&job.to, JobDestination::Remote(reach, _) if fault.object == reach.to_string().as_str());
-    let sends = matches!(job.from, JobSource::Local(_));
+    let sends = matches!((&job.from, &job.to), (JobSource::Local(_), JobDestination::Remote(..)));
     let is_own = sends && fault.blame == Blame::Local && !is_of_way && !is_of_daemon;
-    if is_own { BreakPlace::Host } else { BreakPlace::Link }
+    if is_own { own_place(fault) } else { BreakPlace::Link }
 }
 
 /// Marks files as changed that are others than when the campaign was planned: before they are sent,
@@ -394,7 +436,9 @@ mod tests {
         for (job, fault, place) in [
             (&push, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
             (&push, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Host),
-            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
+            (&push, fault(FaultCode::Usage, Blame::Local), BreakPlace::Shard),
+            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Link),
+            (&copy, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
             (&pull, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
             (&push, fault(FaultCode::NoSpace, Blame::Peer), BreakPlace::Link),
             (&push, fault(FaultCode::Lost, Blame::Local), BreakPlace::Link),

@@ -24,6 +24,7 @@ struct TallyCounts {
     /// A fault of a file that is really that of the destination.
     destination_fault: Option<FaultCode>,
     is_welcome: bool,
+    is_claim_kept: bool,
     /// Bytes that became durable in earlier transfers of this claim, and in this one.
     moved_before: u64,
     moved: u64,
@@ -63,6 +64,8 @@ pub(super) struct TallyFigures {
     pub(super) destination_fault: Option<FaultCode>,
     /// Whether a session had begun.
     pub(super) is_welcome: bool,
+    /// Whether a destination has kept a claim.
+    pub(super) is_claim_kept: bool,
 }
 
 impl Tally {
@@ -84,6 +87,7 @@ impl Tally {
             hold: None,
             destination_fault: None,
             is_welcome: false,
+            is_claim_kept: false,
             moved_before: 0,
             moved: 0,
             trigger: None,
@@ -115,6 +119,7 @@ impl Tally {
             hold: counts.hold,
             destination_fault: counts.destination_fault,
             is_welcome: counts.is_welcome,
+            is_claim_kept: counts.is_claim_kept,
         }
     }
 
@@ -223,6 +228,10 @@ impl TallyCounts {
 }
 
 impl Observer for Tally {
+    fn claim_kept(&self) {
+        self.counts().is_claim_kept = true;
+    }
+
     fn event(&self, event: Event) {
         match event {
             Event::Start(_) => self.counts().is_welcome = true,
