@@ -61,7 +61,7 @@ pub enum BreakPlace {
     /// The mover's host, or the source there: the link is as well as it was, and another host may
     /// move the shard.
     Host,
-    /// What the queue or the manifest says of the shard: every mover meets the same.
+    /// The shard itself, as queue and manifest have it: every mover meets the same.
     Shard,
 }
 
@@ -92,9 +92,9 @@ pub enum Finished {
 /// Times that a shard is begun in vain before it is held: as a mover was not heard of again, or as
 /// its session failed on a link on which others went well.
 pub(super) const VAIN_MAX: u32 = 5;
-/// Times that a shard's sessions fail after they began, or that movers' hosts cannot move it, with no
-/// progress, before it is held although others of its link may be as ill. An outage ends sessions
-/// before they begin.
+/// Times that a shard's sessions fail after they began, or that movers' hosts cannot move it, with
+/// no progress, before it is held although others of its link may be as ill. An outage ends
+/// sessions before they begin.
 const BREAKS_MAX: u32 = 20;
 
 /// Takes a mover's report. Only the claim that has the shard is heard.

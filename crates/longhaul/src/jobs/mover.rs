@@ -1,11 +1,11 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
-//! destination, `tally` counts its files as the engine tells of them, `source` looks whether sources
-//! are still what the manifest says, `aside` knows the links that this host cannot serve now. In: a
-//! queue, manifests, and orders how long to go on. Out: reports to the queue, and events to a
-//! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
-//! know the command line.
+//! destination, `tally` counts its files as the engine tells of them, `source` looks whether
+//! sources are still what the manifest says, `aside` knows the links that this host cannot serve
+//! now. In: a queue, manifests, and orders how long to go on. Out: reports to the queue, and events
+//! to a [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must
+//! not know the command line.
 
 mod aside;
 mod claim;
@@ -126,8 +126,8 @@ impl Mover {
     /// not its orders; shards that it held then are handed back.
     ///
     /// # Errors
-    /// The fault of a queue that does not answer, and the one for which this host moved nothing of a
-    /// link that others could move.
+    /// The fault of a queue that does not answer, and the one for which this host moved nothing of
+    /// a link that others could move.
     pub async fn run(self, halt: Halt) -> Result<Option<FaultCode>, Fault> {
         let (movers, time_max) = (self.orders.movers.get(), self.orders.time_max);
         let mover = Arc::new(self);

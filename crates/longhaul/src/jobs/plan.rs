@@ -88,7 +88,8 @@ fn cut_all(
         if rows.segments(id)?.len() as u64 != number {
             return Err(JobsError::PlanTakenBack(id));
         }
-        // Planners that list at the same time note other sums meanwhile: this one is of all sources.
+        // Planners that list at the same time note other sums meanwhile: this one is of all
+        // sources.
         let omitted = manifests.iter().fold(0, |sum: u64, sealed| sum.saturating_add(sealed.head().omitted));
         note_omitted(rows, id, omitted, &[])?;
         begin_campaign(rows, id)?;

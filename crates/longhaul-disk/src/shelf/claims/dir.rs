@@ -130,8 +130,8 @@ impl ShelfDir {
     }
 
     /// The fault of a lock call that says that there are no locks. Where claims are kept there were
-    /// some, and a mover that went on without a claim might publish beside one of them: NFS says the
-    /// same while its lock daemon is away, or has too many locks.
+    /// some, and a mover that went on without a claim might publish beside one of them: NFS says
+    /// the same while its lock daemon is away, or has too many locks.
     fn unlockable(&self, error: std::io::Error) -> DiskError {
         let path = self.beneath(LOCK_NAME);
         match self.pages() {

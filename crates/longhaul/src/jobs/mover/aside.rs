@@ -34,7 +34,7 @@ struct LinkAside {
 pub(super) struct AsideNow {
     /// No shard of them is asked for.
     pub(super) waiting: Vec<LinkId>,
-    /// Those among them of which this host has moved nothing, however often it tried.
+    /// The links among them of which this host has moved nothing, however often it tried.
     pub(super) given_up: Vec<LinkId>,
 }
 

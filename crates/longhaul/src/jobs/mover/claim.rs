@@ -98,8 +98,8 @@ impl ClaimShowing {
     }
 }
 
-/// Whether a destination has kept a claim of the shard in any transfer. A session that was agreed on
-/// is no sign of it: a directory of this host is shown the claim only when it is made.
+/// Whether a destination has kept a claim of the shard in any transfer. A session that was agreed
+/// on is no sign of it: a directory of this host is shown the claim only when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
     /// None.

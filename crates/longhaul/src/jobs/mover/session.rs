@@ -130,7 +130,8 @@ struct Unprepared {
 }
 
 impl From<Fault> for Unprepared {
-    /// The place of a fault of the manifest, the campaign's row or the queue, as this host has them.
+    /// The place of a fault of the manifest, the campaign's row or the queue, as this host has
+    /// them.
     fn from(fault: Fault) -> Unprepared {
         let at = own_place(&fault);
         Unprepared { fault, at }
@@ -334,10 +335,10 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     }
 }
 
-/// The place of a fault that ended a transfer. What this host could not do while it sends to another
-/// one is its own: its source, its memory, its disks. Where this host receives, if only from itself,
-/// it is one end of the link, and each shard would meet the same. A way that does not answer is the
-/// link's, and so is a daemon whose key is not trusted here.
+/// The place of a fault that ended a transfer. What this host could not do while it sends to
+/// another one is its own: its source, its memory, its disks. Where this host receives, if only
+/// from itself, it is one end of the link, and each shard would meet the same. A way that does not
+/// answer is the link's, and so is a daemon whose key is not trusted here.
 fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
     let is_of_way = matches!(
         fault.code,
