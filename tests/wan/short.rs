@@ -29,11 +29,14 @@ fn short_transfers_take_few_round_trips_from_start_to_exit() {
     let far = Far::new(&format!("rate=1Gbit/s,rtt={}ms", ROUND_TRIP.as_millis()));
     files::make(far.client.path("small"), 1, 1000);
     files::make(far.client.path("large"), 2, 1_000_000);
+    files::make(far.client.path("over-udp"), 4, 1_000_000);
     files::make(far.root.join("there"), 3, 1000);
     let push = |name: &str| far.run("push").arg(name).arg(far.daemon.url("data/"));
     let list = far.client.run(["ls", "--peer-key", far.daemon.key()]).beneath(far.wan.near().prefix());
     let pull = far.run("pull").arg(far.daemon.url("data/there")).arg("got");
+    let over_udp = far.run("push").args(["--transport", "udp", "over-udp"]).arg(far.daemon.url("data/"));
     take_few_round_trips(vec![
+        ("a push of 1 MB over UDP", over_udp, 8.9),
         ("a push of 1 KB", push("small"), 3.9),
         ("a push of 1 MB", push("large"), 6.9),
         ("a pull of 1 KB", pull, 4.9),

@@ -148,6 +148,8 @@ pub const UDP_UNITS_OPEN_MAX: u32 = 16_384;
 /// Packets of one direction of a UDP lane, after which it ends: numbers are never used twice, and
 /// 2^48 packets are 400 PB.
 pub const UDP_PACKETS_MAX: u64 = 1 << 48;
+/// Lanes over UDP that may be asked for before their session is agreed on.
+pub const UDP_LANES_EARLY_MAX: u32 = 4;
 /// Seconds for which a lane id that was named over control is good.
 pub const LANE_JOIN_SECONDS_MAX: u64 = 10;
 /// The round trip from which on a path is long, in milliseconds.

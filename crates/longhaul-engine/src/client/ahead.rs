@@ -15,6 +15,7 @@ use longhaul_net::{Control, Identity, LaneOptions, LaneStream, NetError, PublicK
 use longhaul_proto::wire::message;
 
 use super::connect::Connect;
+use crate::budget::LANES_FAR;
 use crate::lanes::dial::paths::{Chosen, Paths};
 use crate::lanes::join::try_path;
 
@@ -24,7 +25,8 @@ pub(super) type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 /// A lane that is being connected. `None` comes of one that is of no use.
 pub(super) type Ahead = Receiver<Option<Connected>>;
 
-/// Begins to connect so many lanes. Those that are not taken are closed.
+/// Begins to connect so many lanes, if they are streams, and not more than a session begins with.
+/// Those that are not taken are closed.
 pub(super) fn connect(connect: &Connect, paths: &Paths, transport: message::Transport, count: u32) -> Vec<Ahead> {
     let one = |_| {
         let ((tell, told), connect, paths) = (bounded(1), connect.clone(), paths.clone());
@@ -35,7 +37,8 @@ pub(super) fn connect(connect: &Connect, paths: &Paths, transport: message::Tran
         });
         told
     };
-    (0..count).map(one).collect()
+    let is_stream = transport != message::Transport::Udp;
+    (0..if is_stream { count.min(LANES_FAR) } else { 0 }).map(one).collect()
 }
 
 /// Private lanes over TCP that are dialled while the control connection is.

@@ -7,22 +7,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, HANDSHAKE_SECONDS_MAX, LANES_EVER_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, PathShare, Role, ShardClaim, Word, hint};
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathShare, Role, ShardClaim, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
     dial_control_over,
 };
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{
-    self, CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Far, Flow, GrantedLanes, Request, Transfer, Welcome, extras_refused,
-};
+use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
 use super::Run;
 use super::ahead::{self, EarlyLanes};
-use super::dialling::{LaneWays, udp_door};
+use super::answer::{accept_answer, log_agreed};
+use super::dialling::{LaneWays, UdpDoor, udp_door};
+use super::early_udp::EarlyUdp;
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
@@ -36,6 +36,7 @@ use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
 use crate::lanes::join::try_path;
 use crate::lanes::replace::Replacement;
+use crate::lanes::udp::join::UdpTerms;
 use crate::session;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
@@ -101,10 +102,7 @@ impl Run {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
         let (again, early, claim) = (dialling.patience.met(), EarlyLanes::default(), self.claim_shown(role));
-        let when_long = (!again && self.dials_early()).then(|| {
-            let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
-            early.when_long(remote.credentials.identity.clone(), self.near().1, count)
-        });
+        let when_long = (!again && self.dials_early()).then(|| self.dial_early(remote, &early));
         let near = (self.near(), &self.ssh, when_long);
         let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, Some(near)).await?;
         if !control.peer_addr.ip().is_unspecified() {
@@ -123,10 +121,12 @@ impl Run {
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
         let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
-        let (mut ahead, ahead_since) = early.take(&control).unwrap_or_else(|| {
-            let count = if is_long { lanes.min(LANES_FAR) } else { 0 };
-            (ahead::connect(&connect, &self.paths, transport, count), Instant::now())
-        });
+        let count = if is_long { lanes } else { 0 };
+        let (mut ahead, ahead_since) = early
+            .take(&control)
+            .unwrap_or_else(|| (ahead::connect(&connect, &self.paths, transport, count), Instant::now()));
+        let udp_to = udp_door(&control, ways.clone());
+        let early_udp = self.ask_early(&control, &udp_to, transport, count);
         let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
         let wait = handshake::patience([again.then_some(handshake::TAKE_OVER), claim.map(|_| handshake::CLAIM_KEPT)]);
         let behind = claim.map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
@@ -142,7 +142,8 @@ impl Run {
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
-        let lane_ways = LaneWays { connect, udp_to: udp_door(&control, ways.clone()), flow: &transfer.flow };
+        let early_udp = early_udp.agreed(&welcome, &granted);
+        let lane_ways = LaneWays { connect, udp_to, early_udp, flow: &transfer.flow };
         let dial = self.dial_of(&control, &welcome, lane_ways, ahead);
         let dialled = telling.clone();
         let replacement = Replacement::dialling(Arc::new(move |id, transport| {
@@ -171,6 +172,19 @@ impl Run {
     fn dials_early(&self) -> bool {
         let is_private_tcp = self.protection() == Protection::Private && self.transport() == message::Transport::Tcp;
         is_private_tcp && !self.settings.dry_run && self.paths.as_slice().is_empty()
+    }
+
+    /// Dials the first lanes with the control connection, once it shows that the path is long.
+    fn dial_early(&self, remote: &Remote, early: &EarlyLanes) -> WhenLong {
+        let count = self.settings.lanes.unwrap_or(LANES_EARLY).min(LANES_EARLY);
+        early.when_long(remote.credentials.identity.clone(), self.near().1, count)
+    }
+
+    /// Asks for the first lanes of a session that is asked for now, if they go over UDP: their keys
+    /// are those of the control connection.
+    fn ask_early(&self, control: &Control, to: &UdpDoor, over: message::Transport, lanes: u32) -> EarlyUdp {
+        let takes_one_way = over == message::Transport::Udp && self.paths.as_slice().is_empty();
+        EarlyUdp::ask(to, &UdpTerms::of(control), if takes_one_way { lanes } else { 0 })
     }
 
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
@@ -385,53 +399,6 @@ fn tell_of_ways(ways: &Arc<Ways>, role: Role, wanted: message::Transport, listen
             });
         }
     }
-}
-
-/// Takes in whether UDP may stand beside TCP. Refuses an answer that grants more than was asked
-/// for, smaller chunks than there may be, or less metadata.
-fn accept_answer(transfer: &mut Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
-    transfer.flow.udp_beside_tcp &= welcome.caps & CAP_UDP_BESIDE_TCP != 0;
-    let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
-    if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {
-        return Err(Fault::protocol("the other side chose larger chunks than were offered"));
-    }
-    if welcome.chunk.bytes() < CHUNK_BYTES_USER_MIN || granted.count > transfer.lanes {
-        return Err(Fault::protocol("the other side chose smaller chunks or more lanes than there may be"));
-    }
-    if granted.first.0.checked_add(granted.count).is_none_or(|end| end > LANES_EVER_MAX) {
-        return Err(Fault::protocol("the other side grants lanes beyond those that there may ever be"));
-    }
-    // Whoever sends keeps the share, and an older build takes what it can.
-    if transfer.role == Role::Receiver && welcome.caps & CAP_KNOWS_SHARED == 0 {
-        if transfer.flow.share == PathShare::Polite {
-            let what = "the other side does not know how to send politely";
-            return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrTakeShare));
-        }
-        tracing::warn!(target: "longhaul::session", "the other side is older, and leaves others on the path no share");
-    }
-    let refused = extras_refused(transfer.preserve, welcome.caps).agreed_names();
-    if !refused.is_empty() {
-        let what = format_args!("the other side does not know how to carry {}", refused.join(", ")).to_string();
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));
-    }
-    Ok(())
-}
-
-fn log_agreed(welcome: &Welcome, granted: &GrantedLanes, protection: Protection, answered_after: Duration) {
-    let hex: String = welcome.session.iter().map(|byte| format!("{byte:02x}")).collect();
-    tracing::debug!(
-        target: "longhaul::session",
-        session = %hex,
-        chunks = %ByteCount(welcome.chunk.bytes()),
-        chunks_at_most = %ByteCount(welcome.chunk_max.bytes()),
-        files_in_bundles_up_to = %ByteCount(welcome.bundled_max),
-        lanes = granted.count,
-        lanes_at_most = welcome.lanes_max,
-        daemons_rate = welcome.rate,
-        protection = ?protection,
-        answered_after_ms = answered_after.as_millis() as u64,
-        "the daemon agrees to a session"
-    );
 }
 
 /// A control connection to a daemon whose key was judged.

@@ -17,6 +17,7 @@ use longhaul_proto::wire::message::{self, Flow, Welcome};
 use super::Run;
 use super::ahead::Ahead;
 use super::connect::Connect;
+use super::early_udp::EarlyUdp;
 use super::ssh::Ways;
 use super::udp_way::Dialled;
 use crate::lanes::dial::paths::Chosen;
@@ -32,14 +33,13 @@ impl Run {
         &self,
         control: &Control,
         welcome: &Welcome,
-        LaneWays { connect, udp_to, flow }: LaneWays<'_>,
+        LaneWays { connect, udp_to, flow, early_udp }: LaneWays<'_>,
         ahead: Vec<Ahead>,
     ) -> Dial {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
         let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
-        let (secret, round_trip) = (control.udp.clone(), control.rtt);
-        let terms = UdpTerms { session, key: key.clone(), secret, round_trip };
+        let terms = UdpTerms { session, ..UdpTerms::of(control) };
         let (begins_with_udp, mixes_udp) = (flow.transport == message::Transport::Udp, flow.udp_beside_tcp);
         Arc::new(move |id, transport| {
             let is_udp = transport == message::Transport::Udp;
@@ -67,7 +67,8 @@ impl Run {
                 Ok(StreamLane { id, stream, taken }.into())
             };
             let joined = if is_udp {
-                let joined = dial_udp(udp_to(chosen.as_ref()), id, &terms);
+                let early = early_udp.take(id);
+                let joined = early.unwrap_or_else(|| dial_udp(udp_to(chosen.as_ref()), id, &terms));
                 silent = matches!(joined, Err(Unjoined::Net(NetError::NoAnswer { .. })));
                 joined.map(|lane| JoinedLane::Udp(Box::new(lane))).map_err(Fault::from)
             } else {
@@ -105,6 +106,8 @@ pub(super) struct LaneWays<'a> {
     pub(super) connect: Connect,
     /// Where lanes over UDP are dialled.
     pub(super) udp_to: UdpDoor,
+    /// The first of these, which were asked for with the session.
+    pub(super) early_udp: EarlyUdp,
     /// How the data may flow.
     pub(super) flow: &'a Flow,
 }

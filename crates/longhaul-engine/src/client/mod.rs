@@ -10,9 +10,11 @@
 //! settings that no session could keep. The session loops do the rest.
 
 mod ahead;
+mod answer;
 pub(crate) mod connect;
 mod dialling;
 pub(crate) mod digests;
+mod early_udp;
 mod from_stream;
 pub(crate) mod known_path;
 pub(crate) mod list;

@@ -27,6 +27,9 @@ use super::current::Current;
 use super::liveness::{Liveness, LoopQuestions};
 use super::notices::LOOK_EVERY;
 use super::{Daemon, ServeConfig, serve};
+use crate::lanes::join::Unjoined;
+use crate::lanes::registry::Registry;
+use crate::lanes::udp::accepted::AcceptedUdp;
 use crate::lanes::udp::desk::Desk;
 
 /// The listeners at one address.
@@ -193,27 +196,45 @@ async fn accept_quic(current: Arc<Current>, mut listener: QuicListener, mut ques
 
 /// Takes lanes over UDP. Nobody gets an answer who does not prove to belong to a session.
 async fn accept_udp(current: Arc<Current>, mut knocks: Knocks, mut questions: LoopQuestions) {
-    let mut desk = Desk::new(Instant::now());
+    let (mut desk, mut begun) = (Desk::new(Instant::now()), current.now().registry.begun());
     loop {
         let knock = tokio::select! {
             knock = knocks.next() => knock,
+            Ok(()) = begun.changed() => {
+                let registry = current.now().registry.clone();
+                let heard = desk.hear_kept(&knocks, &registry);
+                heard.into_iter().for_each(|(from, heard)| bring_udp(&registry, from, heard));
+                continue;
+            }
             () = questions.answer() => continue,
         };
         let Some(knock) = knock else { return };
-        let daemon = current.now();
-        if let Some(error) = desk.hear_for(&knock, &knocks, &daemon.live.deputies) {
-            tracing::warn!(target: "longhaul::serve", peer = %knock.from, %error, "a UDP lane was not passed on");
-        }
-        let registry = daemon.registry.clone();
-        match desk.hear(&knock, &knocks, &registry) {
-            Some(Ok(accepted)) => {
-                tokio::spawn(async move { registry.bring_udp(accepted).await });
-            }
-            Some(Err(unjoined)) => {
-                let fault = Fault::from(unjoined);
-                tracing::warn!(target: "longhaul::serve", peer = %knock.from, %fault, "a UDP lane was turned away");
+        let (daemon, from) = (current.now(), knock.from);
+        match desk.hear_for(&knock, &knocks, &daemon.live.deputies) {
+            Some(Ok(())) => continue,
+            Some(Err(error)) => {
+                tracing::warn!(target: "longhaul::serve", peer = %from, %error, "a UDP lane was not passed on");
+                continue;
             }
             None => {}
+        }
+        match desk.hear(&knock, &knocks, &daemon.registry) {
+            Some(heard) => bring_udp(&daemon.registry, from, heard),
+            None => desk.keep(knock, &daemon.registry),
+        }
+    }
+}
+
+/// Brings a lane over UDP that was answered to its session.
+fn bring_udp(registry: &Registry, from: SocketAddr, heard: Result<AcceptedUdp, Unjoined>) {
+    match heard {
+        Ok(accepted) => {
+            let registry = registry.clone();
+            tokio::spawn(async move { registry.bring_udp(accepted).await });
+        }
+        Err(unjoined) => {
+            let fault = Fault::from(unjoined);
+            tracing::warn!(target: "longhaul::serve", peer = %from, %fault, "a UDP lane was turned away");
         }
     }
 }

@@ -16,7 +16,7 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_KNOWS_SHARED, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
+    CAP_CLAIM, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -283,11 +283,14 @@ pub(super) fn end_if_unwanted(current: &Current, seat: &LiveSeat) {
 /// `rate` is what the daemon lets it carry, bytes/s.
 fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Option<u64>)) -> Welcome {
     let chunk = admission.transfer.chunk;
+    // Lanes of a deputy knock at the daemon, which knows sessions there by their names alone.
+    let is_early = admission.transfer.flow.transport == Transport::Udp && admission.holdings.linked.is_none();
     Welcome {
         version: VERSION,
         caps: CAP_KNOWS_SHARED
             | extras_carried(admission.transfer.preserve)
             | handshake::transport_caps(admission.transfer.flow.transport)
+            | if is_early { CAP_UDP_EARLY } else { 0 }
             | handshake::udp_beside_tcp_caps(&admission.transfer.flow)
             | match &admission.side {
                 Side::Receive(destination, _) => {
@@ -313,7 +316,7 @@ fn expecting(
     listener: Arc<dyn LaneListener>,
 ) -> Expecting {
     let (count, key, flow) = (admission.lanes, JoinKey(control.exporter), &admission.transfer.flow);
-    let terms = || UdpTerms { session, key: key.clone(), secret: control.udp.clone(), round_trip: control.rtt };
+    let terms = || UdpTerms { session, ..UdpTerms::of(control) };
     Expecting {
         udp: (flow.transport == Transport::Udp || flow.udp_beside_tcp).then(terms),
         slab: match &admission.side {

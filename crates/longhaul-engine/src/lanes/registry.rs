@@ -12,18 +12,21 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally, UdpHandle};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
+use longhaul_proto::udp::join::early_session;
 use longhaul_sys::{Slab, Slot};
+use tokio::sync::watch;
 
 use super::event::{LaneEvent, LaneListener};
 use super::replace::OpenLaneId;
-use super::udp::desk::{AcceptedUdp, UdpSessions};
+use super::udp::accepted::AcceptedUdp;
+use super::udp::desk::UdpSessions;
 use super::udp::join::UdpTerms;
 use super::udp::places::first_slots;
 use super::{JoinedLane, StreamLane, join};
@@ -32,6 +35,10 @@ use super::{JoinedLane, StreamLane, join};
 #[derive(Clone)]
 pub(crate) struct Registry {
     sessions: Arc<Mutex<HashMap<[u8; 16], Expecting>>>,
+    /// The sessions that expect lanes over UDP, by their names of before they began.
+    early_names: Arc<Mutex<HashMap<[u8; 16], [u8; 16]>>>,
+    /// Changes when such a session begins.
+    begun: watch::Sender<()>,
     /// Seats of private lanes that prove where they belong, shared out by key.
     private: Seats,
     /// Seats of safe lanes, shared out by address.
@@ -42,8 +49,9 @@ pub(crate) struct Registry {
 
 impl Default for Registry {
     fn default() -> Registry {
-        let (sessions, bars_udp) = Default::default();
-        Registry { sessions, bars_udp, private: Seats::new(PRIVATE_JOINING_MAX), safe: Seats::new(SAFE_JOINING_MAX) }
+        let (sessions, early_names, begun, bars_udp) = Default::default();
+        let (private, safe) = (Seats::new(PRIVATE_JOINING_MAX), Seats::new(SAFE_JOINING_MAX));
+        Registry { sessions, early_names, begun, private, safe, bars_udp }
     }
 }
 
@@ -87,6 +95,12 @@ impl Expecting {
         (0..count).map(|n| (LaneId(n), until)).collect()
     }
 
+    /// The name by which its lanes over UDP may have been asked for before it began. `None` if it
+    /// has none of these.
+    fn early_name(&self) -> Option<[u8; 16]> {
+        self.udp.as_ref().map(|terms| early_session(&terms.key))
+    }
+
     /// Whether a lane with this protection and key may try to join under `id`.
     fn admits(&self, id: LaneId, key: Option<PublicKey>) -> bool {
         let protected = match self.protection {
@@ -104,10 +118,26 @@ impl Registry {
         Registry { private: Seats::new(seats), ..Registry::default() }
     }
 
+    /// The names by which sessions may be asked for lanes before they began.
+    #[cfg(test)]
+    pub(crate) fn early_count(&self) -> usize {
+        self.early_names().len()
+    }
+
     /// Expects lanes of `session` until the returned guard is dropped.
     pub(crate) fn expect(&self, session: [u8; 16], expecting: Expecting) -> Registered {
+        let early_name = expecting.early_name();
         self.lock().insert(session, expecting);
+        if let Some(early_name) = early_name {
+            self.early_names().insert(early_name, session);
+            self.begun.send_replace(());
+        }
         Registered { registry: self.clone(), session }
+    }
+
+    /// Changes whenever a session begins that expects lanes over UDP: some may have knocked before.
+    pub(crate) fn begun(&self) -> watch::Receiver<()> {
+        self.begun.subscribe()
     }
 
     /// Notes that lanes over UDP cannot have sockets at a port of this daemon.
@@ -257,17 +287,27 @@ impl Registry {
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Expecting>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn early_names(&self) -> MutexGuard<'_, HashMap<[u8; 16], [u8; 16]>> {
+        self.early_names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl UdpSessions for Registry {
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms> {
-        let sessions = self.lock();
-        let expecting = sessions.get(session)?;
-        let is_open = expecting.open.get(&lane).is_some_and(|until| Instant::now() < *until);
-        expecting.udp.clone().filter(|_| is_open)
+        let terms = |session: &[u8; 16]| {
+            let sessions = self.lock();
+            let expecting = sessions.get(session)?;
+            let is_open = expecting.open.get(&lane).is_some_and(|until| Instant::now() < *until);
+            expecting.udp.clone().filter(|_| is_open)
+        };
+        terms(session).or_else(|| {
+            let early = self.early_names().get(session).copied();
+            terms(&early?)
+        })
     }
 
     /// The seats of private lanes, shared out by key.
@@ -298,6 +338,9 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let expecting = self.registry.lock().remove(&self.session);
+        if let Some(early_name) = expecting.as_ref().and_then(Expecting::early_name) {
+            self.registry.early_names().remove(&early_name);
+        }
         // Nobody hears of lanes that are about to stand.
         expecting.iter().flat_map(|expecting| expecting.joining.values()).for_each(UdpHandle::close);
     }

@@ -13,7 +13,6 @@ use longhaul_core::digest::Digest;
 
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkSize, DigestKind, Fault, FaultCode, FileId, LaneId, Unit};
 use longhaul_net::{Control, Knocks, Loss, Seat, UdpFigure};
-use longhaul_proto::join::JoinKey;
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::wire::data::Piece;
@@ -70,7 +69,7 @@ pub struct UdpReport {
 /// A [`Fault`]: no join, a lane that broke, no memory.
 pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<UdpReport, Fault> {
     let order = UdpOrder { to, local: None, id: LaneId(0), admit: 0 };
-    let joined = dial(&order, &terms(control))?;
+    let joined = dial(&order, &UdpTerms::of(control))?;
     let (handle, times) = (joined.lane.handle.clone(), StageTimes::default());
     let (pacer, pulse) = (Pacer::new(run.rate), Pulse::default());
     let mut feed =
@@ -98,7 +97,7 @@ pub fn send_over_udp(control: &Control, to: SocketAddr, run: UdpRun) -> Result<U
 /// A [`Fault`]: nobody joined within 10 s, a lane that broke, a digest that is wrong, no memory.
 pub async fn receive_over_udp(control: &Control, mut knocks: Knocks, run: UdpRun) -> Result<UdpReport, Fault> {
     let slab = slab(run.chunk, run.window)?;
-    let sessions = OneLane { terms: terms(control), slab: slab.clone() };
+    let sessions = OneLane { terms: UdpTerms::of(control), slab: slab.clone() };
     let (mut desk, deadline) = (Desk::new(Instant::now()), Duration::from_secs(JOIN_SECONDS));
     let accepted = loop {
         let knock = tokio::time::timeout(deadline, knocks.next()).await.ok().flatten();
@@ -243,10 +242,6 @@ impl UdpSessions for OneLane {
     fn take(&self, _session: &[u8; 16], _lane: LaneId) -> Option<Vec<Slot>> {
         Some(std::iter::from_fn(|| self.slab.try_claim()).collect())
     }
-}
-
-fn terms(control: &Control) -> UdpTerms {
-    UdpTerms { session: [0; 16], key: JoinKey(control.exporter), secret: control.udp.clone(), round_trip: control.rtt }
 }
 
 fn slab(chunk: ChunkSize, slots: u32) -> Result<Arc<Slab>, Fault> {

@@ -320,11 +320,12 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use longhaul_core::{PathShare, Preserve, Role};
 
-    fn transfer(flow: Flow) -> Transfer {
+    /// A request by a sender whose data may flow so.
+    pub(crate) fn transfer(flow: Flow) -> Transfer {
         Transfer {
             role: Role::Sender,
             initiator: true,
@@ -343,14 +344,12 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn an_agreement_that_comes_before_all_was_said_breaks_no_message_off() {
-        let (near, far) = tokio::io::duplex(4096);
-        let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
-        let chunk = ChunkSize::from_bytes(1 << 20).expect("a size");
-        let welcome = Message::Welcome(Welcome {
+    /// An agreement with these bits.
+    pub(crate) fn welcome(caps: u64) -> Welcome {
+        let chunk = ChunkSize::DEFAULT;
+        Welcome {
             version: VERSION,
-            caps: 0,
+            caps,
             session: [0; 16],
             chunk,
             chunk_max: chunk,
@@ -358,7 +357,14 @@ mod tests {
             lanes_max: 1,
             rate: 0,
             memory_bytes: 0,
-        });
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agreement_that_comes_before_all_was_said_breaks_no_message_off() {
+        let (near, far) = tokio::io::duplex(4096);
+        let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
+        let welcome = Message::Welcome(welcome(0));
         write_message(&mut far, &welcome).await.expect("said");
         let mut has_said = false;
         let telling = async {
@@ -375,25 +381,10 @@ mod tests {
 
     #[test]
     fn an_older_build_is_asked_for_nothing_that_it_cannot_read_and_its_answer_is_refused() {
-        let chunk = ChunkSize::DEFAULT;
         let mut transfer = transfer(Flow { transport: Transport::Udp, ..Flow::default() });
         assert_eq!((ask_for_udp(&mut transfer), transfer.flow.transport), (CAP_UDP_LANES, Transport::Tcp));
-        let answers = |caps, transport| {
-            let (session, lanes_max) = ([0; 16], 1);
-            let sizes = (chunk, chunk);
-            let welcome = Welcome {
-                version: VERSION,
-                caps,
-                session,
-                chunk: sizes.0,
-                chunk_max: sizes.1,
-                bundled_max: 0,
-                lanes_max,
-                rate: 0,
-                memory_bytes: 0,
-            };
-            (welcome, GrantedLanes { first: longhaul_core::LaneId(0), count: 1, transport })
-        };
+        let answers =
+            |caps, transport| (welcome(caps), GrantedLanes { first: longhaul_core::LaneId(0), count: 1, transport });
         for (caps, granted, is_good) in [
             (CAP_UDP_LANES, Transport::Udp, true),
             (CAP_UDP_LANES, Transport::Tcp, false),
@@ -427,19 +418,7 @@ mod tests {
             let heard = hear(&mut reader).await.map(|heard| heard.claim).map_err(|fault| fault.code);
             assert_eq!(heard, if is_good { Ok(Some(claim)) } else { Err(FaultCode::Protocol) });
         }
-        let chunk = ChunkSize::DEFAULT;
-        let says = |caps| Welcome {
-            version: VERSION,
-            caps,
-            session: [0; 16],
-            chunk,
-            chunk_max: chunk,
-            bundled_max: 0,
-            lanes_max: 1,
-            rate: 0,
-            memory_bytes: 0,
-        };
-        let judged = |claim, caps| need_claim(claim, &says(caps)).map_err(|fault| fault.code);
+        let judged = |claim, caps| need_claim(claim, &welcome(caps)).map_err(|fault| fault.code);
         assert_eq!(judged(Some(&claim), CAP_CLAIM), Ok(()));
         assert_eq!(judged(Some(&claim), !CAP_CLAIM), Err(FaultCode::Unsupported));
         assert_eq!(judged(None, 0), Ok(()));

@@ -375,42 +375,15 @@ impl ReceivePlan {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_proto::wire::message::{Far, Protect, VERSION};
-
     use super::*;
+    use crate::session::handshake::tests::{transfer, welcome};
 
     fn agreed(share: PathShare, caps: u64) -> LanePlan {
         let flow = Flow { choose: true, share, udp_beside_tcp: true, ..Flow::default() };
-        let transfer = Transfer {
-            role: Role::Receiver,
-            initiator: true,
-            protect: Protect::Private,
-            chunk: ChunkSize::DEFAULT,
-            chunk_max: ChunkSize::DEFAULT,
-            lanes: 1,
-            preserve: Preserve::default(),
-            dry_run: false,
-            set: 0,
-            far: Far::Memory { bytes: 1, millis: 0 },
-            run: [0; 16],
-            read_back: false,
-            flow,
-            digests: false,
-        };
-        let welcome = Welcome {
-            version: VERSION,
-            caps,
-            session: [0; 16],
-            chunk: ChunkSize::DEFAULT,
-            chunk_max: ChunkSize::DEFAULT,
-            bundled_max: 0,
-            lanes_max: 1,
-            rate: 0,
-            memory_bytes: 0,
-        };
+        let transfer = Transfer { role: Role::Receiver, ..transfer(flow) };
         let settings = Settings { share, ..Settings::default() };
         let numbers = LaneNumbers { first: 1, least: 1, most: 1 };
-        LanePlan::of_client(&settings, &transfer, &welcome, numbers, Duration::ZERO)
+        LanePlan::of_client(&settings, &transfer, &welcome(caps), numbers, Duration::ZERO)
     }
 
     #[test]

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{PATIENCE, Port, identity, meanwhile};
 use crate::{
-    Asking, GreetLimits, Identity, Knock, Knocks, LaneOptions, LaneStream, NetError, PeerCheck, QuicListener,
-    SEAL_BYTES, ServerTls, UdpDial, UdpFigure, UdpLane, UdpReceiveHalf, UdpSecret,
+    Asking, AskingEnd, GreetLimits, Identity, Knock, Knocks, LaneOptions, LaneStream, NetError, PeerCheck,
+    QuicListener, SEAL_BYTES, ServerTls, UdpDial, UdpFigure, UdpLane, UdpReceiveHalf, UdpSecret,
 };
 
 const QUESTION: &[u8] = &question();
@@ -63,7 +63,7 @@ impl UdpPort {
 }
 
 fn patient() -> Asking {
-    Asking { every: Duration::from_millis(50), at_most: PATIENCE }
+    Asking { every: Duration::from_millis(50), at_most: PATIENCE, end: None }
 }
 
 fn is_answer(datagram: &[u8]) -> Option<()> {
@@ -82,7 +82,7 @@ fn lane(port: &mut UdpPort, ip: &str) -> (UdpLane, UdpLane) {
     let to = port.at(ip);
     let dialling = meanwhile(move || {
         let dial = UdpDial::new(to, None).unwrap();
-        dial.ask(QUESTION, patient(), is_answer).unwrap();
+        dial.ask(QUESTION, &patient(), is_answer).unwrap();
         dial
     });
     let knock = port.next();
@@ -166,10 +166,10 @@ fn a_host_of_several_addresses_answers_from_the_one_that_was_knocked_at() {
 fn nobody_is_answered_by_the_port_itself() {
     let port = UdpPort::open("127.0.0.1:0");
     let stranger = UdpDial::new(port.at("127.0.0.1"), None).unwrap();
-    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(200) };
+    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(200), end: None };
     // Kinds that lanes have, others, and more than any of them; whatever came would be an answer.
     for question in [QUESTION, ANSWER, b"\x23", b"\0", &[0x21; 1232], &[0x21; 9000]] {
-        let said = stranger.ask(question, asking, |answer| Some(answer.to_vec()));
+        let said = stranger.ask(question, &asking, |answer| Some(answer.to_vec()));
         assert!(matches!(said, Err(NetError::NoAnswer { .. })), "{said:?}");
     }
 }
@@ -199,11 +199,11 @@ fn what_is_too_long_or_too_much_is_not_kept() {
 fn who_asks_is_held_up_by_no_flood() {
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dial = UdpDial::new(peer.local_addr().unwrap(), None).unwrap();
-    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(100) };
+    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(100), end: None };
     peer.connect(dial.socket.local_addr().unwrap()).unwrap();
     peer.send(b"no answer").unwrap();
     let begun = Instant::now();
-    let said = dial.ask(QUESTION, asking, |_| {
+    let said = dial.ask(QUESTION, &asking, |_| {
         // The next one is there before this one was looked at.
         if begun.elapsed() < Duration::from_secs(5) {
             peer.send(b"no answer").unwrap();
@@ -214,15 +214,28 @@ fn who_asks_is_held_up_by_no_flood() {
 }
 
 #[test]
+fn a_question_that_was_ended_waits_for_no_answer() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dial = UdpDial::new(nobody.local_addr().unwrap(), None).unwrap();
+    let end = AskingEnd::default();
+    let asking = Asking { end: Some(end.clone()), every: PATIENCE, at_most: PATIENCE };
+    let asked = meanwhile(move || dial.ask(QUESTION, &asking, is_answer).unwrap_err());
+    nobody.recv(&mut [0; 100]).unwrap();
+    end.end();
+    let ended = asked();
+    assert!(matches!(ended, NetError::Closed { .. }), "{ended:?}");
+}
+
+#[test]
 fn a_repeated_question_comes_to_the_socket_apart_and_not_to_the_port() {
     let mut port = UdpPort::open("127.0.0.1:0");
     let dial = UdpDial::new(port.at("127.0.0.1"), None).unwrap();
-    let once = Asking { every: PATIENCE, at_most: Duration::from_millis(1) };
-    dial.ask(QUESTION, once, is_answer).unwrap_err();
+    let once = Asking { every: PATIENCE, at_most: Duration::from_millis(1), end: None };
+    dial.ask(QUESTION, &once, is_answer).unwrap_err();
     let knock = port.next();
     let (_, far) = secrets();
     let mut accepted = UdpLane::accepted(port.knocks.seat(&knock).unwrap(), &far, CONTEXT).unwrap();
-    let asking = meanwhile(move || dial.ask(QUESTION, patient(), is_answer).is_ok());
+    let asking = meanwhile(move || dial.ask(QUESTION, &patient(), is_answer).is_ok());
     accepted.receive.receive(PATIENCE).unwrap();
     let (mut runs, _) = accepted.receive.parts();
     assert_eq!(runs.next().map(|run| run.bytes), Some(QUESTION));

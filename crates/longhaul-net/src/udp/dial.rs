@@ -5,8 +5,11 @@
 //! either says.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_sys::udp::{self, Inbox, Readiness};
 
 use super::socket::{connected_payload, dialling};
@@ -23,19 +26,43 @@ pub struct UdpDial {
 }
 
 /// How long to ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Asking {
     /// The time between two datagrams.
     pub every: Duration,
     /// The time after which nobody answers.
     pub at_most: Duration,
+    /// Ends it earlier. `None` if nobody does.
+    pub end: Option<AskingEnd>,
+}
+
+/// The end of a question, for other threads. Clones end the same one.
+#[derive(Clone, Debug, Default)]
+pub struct AskingEnd(Arc<AtomicBool>);
+
+impl AskingEnd {
+    /// Ends it, within a tenth of a second.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Asking {
     /// As udp lanes ask: each 3 round trips, 0.3 s at least, for 4 s, after which UDP is taken for
     /// blocked.
     pub fn over(round_trip: Duration) -> Asking {
-        Asking { every: (3 * round_trip).clamp(EVERY_MIN, AT_MOST / 2), at_most: AT_MOST }
+        Asking { every: (3 * round_trip).clamp(EVERY_MIN, AT_MOST / 2), at_most: AT_MOST, end: None }
+    }
+
+    /// The same for a lane that is dialled before its session is agreed on, so that the other end
+    /// may have another [`HANDSHAKE_SECONDS_MAX`] to answer.
+    pub fn early(round_trip: Duration, end: AskingEnd) -> Asking {
+        let at_most = AT_MOST + Duration::from_secs(HANDSHAKE_SECONDS_MAX);
+        Asking { at_most, end: Some(end), ..Asking::over(round_trip) }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.0.load(Ordering::Relaxed))
     }
 }
 
@@ -63,17 +90,20 @@ impl UdpDial {
     /// Sends `question` again and again until `answer` gives something of a datagram that came.
     ///
     /// # Errors
-    /// [`NetError::NoAnswer`]; [`NetError::Socket`].
+    /// [`NetError::NoAnswer`]; [`NetError::Closed`] if it was ended; [`NetError::Socket`].
     pub fn ask<T>(
         &self,
         question: &[u8],
-        asking: Asking,
+        asking: &Asking,
         mut answer: impl FnMut(&[u8]) -> Option<T>,
     ) -> Result<T, NetError> {
         let failed = |source| NetError::Socket { addr: self.peer.to_string(), doing: "use a UDP socket", source };
         let (begun, mut inbox, mut asked) = (Instant::now(), Inbox::new(1), 0);
         loop {
             let spent = begun.elapsed();
+            if asking.is_ended() {
+                return Err(NetError::Closed { peer: self.peer.to_string() });
+            }
             if spent >= asking.at_most {
                 let (peer, seconds) = (self.peer.to_string(), asking.at_most.as_secs());
                 return Err(NetError::NoAnswer { peer, seconds, over: Over::Udp });
@@ -86,6 +116,7 @@ impl UdpDial {
                 continue;
             }
             let patience = due.min(asking.at_most).saturating_sub(spent);
+            let patience = if asking.end.is_some() { patience.min(END_LOOK) } else { patience };
             udp::wait(&self.socket, Readiness::Incoming, patience).map_err(failed)?;
             // One look each time, and the clock before the next: whoever floods the socket gains no
             // more time than others.
@@ -97,5 +128,7 @@ impl UdpDial {
     }
 }
 
+/// The time between two looks whether the question was ended.
+const END_LOOK: Duration = Duration::from_millis(100);
 const EVERY_MIN: Duration = Duration::from_millis(300);
 const AT_MOST: Duration = Duration::from_secs(4);

@@ -39,9 +39,12 @@ pub struct UdpJoin {
     pub route_bytes: u16,
     /// The index by which the dialler knows the lane.
     pub index: LaneIndex,
-    /// The session.
+    /// The session, or [`early_session`] before its name has come.
     pub session: [u8; 16],
-    /// The lane's id, named over control and good once.
+    /// The lane's id, named over control and good once. Before that has come, one of those below
+    /// [`UDP_LANES_EARLY_MAX`], as an acceptor names ids from 0 on.
+    ///
+    /// [`UDP_LANES_EARLY_MAX`]: longhaul_core::limits::UDP_LANES_EARLY_MAX
     pub lane: LaneId,
     /// Random bytes drawn for this lane.
     pub nonce: Nonce,
@@ -160,6 +163,18 @@ impl UdpJoined {
         check_proof(prove_acceptor(key, join, datagram), datagram)?;
         Ok(joined)
     }
+}
+
+/// The name of a session in a JOIN that is said before its [`Welcome`] has come: both ends know it
+/// as soon as their control connection stands, and nobody else before it is said.
+///
+/// [`Welcome`]: crate::wire::message::Welcome
+pub fn early_session(key: &JoinKey) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    hasher.update(b"longhaul udp early 1\0\0\0\0");
+    let mut name = [0; 16];
+    name.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    name
 }
 
 /// The context with which both ends export a lane's keys from the control connection (RFC 8446,

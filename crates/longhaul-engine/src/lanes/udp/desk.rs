@@ -2,27 +2,29 @@
 //! that prove to belong to a session.
 //!
 //! In: [`Knock`]s. Out: an [`AcceptedUdp`], which becomes a lane with the first sealed packet from
-//! its other end. Nobody gets an answer who does not prove that it holds a session's key; a JOIN
-//! that names no open lane costs a look at the table of sessions, and of proofs there are at most
-//! [`PROOFS_PER_S`] a second. A session may run in another process, which then takes its lanes by
+//! its other end. Nobody gets an answer who does not prove that it holds a session's key. A JOIN
+//! that names no open lane costs a look at the table of sessions, and may wait for its session
+//! (`early`). Of proofs there are at most [`PROOFS_PER_S`] a second. A session may run in another
+//! process, which then takes its lanes by
 //! [`take_passed`]. It knows no messages and no files.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
-use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_net::{Knock, Knocks, Loss, NetError, Seat, UdpHandle, UdpLane, UdpSeat};
-use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoined, key_context};
-use longhaul_proto::udp::packet::Outer;
+use longhaul_net::{Knock, Knocks, Loss, NetError, Seat, UdpSeat};
+use longhaul_proto::udp::join::UdpJoin;
 use longhaul_sys::Slot;
 
-use super::join::{JoinedUdp, UdpTerms, index, no_first_packet, route_bytes};
+use super::accepted::{AcceptedUdp, accept};
+use super::early::EarlyJoins;
+use super::join::UdpTerms;
 use crate::lanes::join::Unjoined;
-use crate::random::nonce;
 
 /// The sessions that expect UDP lanes.
 pub(crate) trait UdpSessions {
-    /// The secrets of a session that expects this lane now. Whoever asks may be anybody.
+    /// The secrets of a session that expects this lane now, by its name or by that of
+    /// [`early_session`](longhaul_proto::udp::join::early_session). Whoever asks may be anybody.
     fn terms(&self, session: &[u8; 16], lane: LaneId) -> Option<UdpTerms>;
 
     /// Takes a seat for a lane of this session that has proved, until its other end has shown that
@@ -51,12 +53,13 @@ pub(crate) struct Desk {
     proofs: u32,
     /// When they were counted.
     counted: Instant,
+    early: EarlyJoins,
 }
 
 impl Desk {
     /// A desk.
     pub(crate) fn new(now: Instant) -> Desk {
-        Desk { proofs: PROOFS_AT_ONCE, counted: now }
+        Desk { proofs: PROOFS_AT_ONCE, counted: now, early: EarlyJoins::default() }
     }
 
     /// Looks at a knock. `None` if there is nothing to say.
@@ -66,40 +69,66 @@ impl Desk {
         knocks: &Knocks,
         sessions: &impl UdpSessions,
     ) -> Option<Result<AcceptedUdp, Unjoined>> {
+        let (join, terms) = self.prove(knock, |session, lane| sessions.terms(session, lane))?;
+        let place = sessions.enter(&terms.session);
+        // Without a socket the lane stays to be had: its dialler asks again.
+        let seat = match knocks.seat(knock) {
+            Ok(seat) => seat,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let claimed = sessions.take(&terms.session, join.lane)?;
+        Some(accept((&knock.datagram, seat), &join, &terms, claimed).map(|accepted| accepted.seated(place)))
+    }
+
+    /// Keeps a knock of which nothing came for a while, as its session may be about to begin.
+    pub(crate) fn keep(&mut self, knock: Knock, sessions: &impl UdpSessions) {
+        let Ok(claimed) = UdpJoin::claimed(&knock.datagram) else { return };
+        if sessions.terms(&claimed.session, claimed.lane).is_none() {
+            self.early.keep(Instant::now(), knock, claimed);
+        }
+    }
+
+    /// Looks at the knocks that were kept: a session has begun. Gives those of which something
+    /// came, and who knocked.
+    pub(crate) fn hear_kept(
+        &mut self,
+        knocks: &Knocks,
+        sessions: &impl UdpSessions,
+    ) -> Vec<(SocketAddr, Result<AcceptedUdp, Unjoined>)> {
+        let is_expected = |join: &UdpJoin| sessions.terms(&join.session, join.lane).is_some();
+        let kept = self.early.take(Instant::now(), is_expected);
+        kept.iter().filter_map(|knock| Some((knock.from, self.hear(knock, knocks, sessions)?))).collect()
+    }
+
+    /// Looks at a knock for a session in another process, and passes its lane on. `None` if no such
+    /// session expects it.
+    pub(crate) fn hear_for(
+        &mut self,
+        knock: &Knock,
+        knocks: &Knocks,
+        sessions: &impl UdpSessionsElsewhere,
+    ) -> Option<Result<(), NetError>> {
+        let (join, terms) = self.prove(knock, |session, lane| sessions.terms(session, lane))?;
+        let pass = |seat| sessions.pass_on(&terms.session, join.lane, seat, knock.datagram.clone());
+        Some(knocks.seat(knock).and_then(pass))
+    }
+
+    /// The JOIN of a knock, and the secrets of its session, if that is expected and the proof is
+    /// right.
+    fn prove(
+        &mut self,
+        knock: &Knock,
+        terms: impl Fn(&[u8; 16], LaneId) -> Option<UdpTerms>,
+    ) -> Option<(UdpJoin, UdpTerms)> {
         let claimed = UdpJoin::claimed(&knock.datagram).ok()?;
-        let terms = sessions.terms(&claimed.session, claimed.lane)?;
+        let terms = terms(&claimed.session, claimed.lane)?;
         if !self.may_prove(Instant::now()) {
             return None;
         }
         let join = UdpJoin::verify(&knock.datagram, &terms.key).ok()?;
         // Only wrong ones use them up.
         self.proofs = self.proofs.saturating_add(1).min(PROOFS_AT_ONCE);
-        let place = sessions.enter(&join.session);
-        // Without a socket the lane stays to be had: its dialler asks again.
-        let seat = match knocks.seat(knock) {
-            Ok(seat) => seat,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let claimed = sessions.take(&join.session, join.lane)?;
-        Some(accept((&knock.datagram, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
-    }
-
-    /// Looks at a knock for a session in another process, and passes its lane on. Gives an error.
-    pub(crate) fn hear_for(
-        &mut self,
-        knock: &Knock,
-        knocks: &Knocks,
-        sessions: &impl UdpSessionsElsewhere,
-    ) -> Option<NetError> {
-        let claimed = UdpJoin::claimed(&knock.datagram).ok()?;
-        let terms = sessions.terms(&claimed.session, claimed.lane)?;
-        if !self.may_prove(Instant::now()) {
-            return None;
-        }
-        let join = UdpJoin::verify(&knock.datagram, &terms.key).ok()?;
-        self.proofs = self.proofs.saturating_add(1).min(PROOFS_AT_ONCE);
-        let pass = |seat| sessions.pass_on(&join.session, join.lane, seat, knock.datagram.clone());
-        knocks.seat(knock).and_then(pass).err()
+        Some((join, terms))
     }
 
     /// Whether another proof may be looked at; counts it.
@@ -123,122 +152,9 @@ pub(crate) fn take_passed(
     let claimed = UdpJoin::claimed(datagram).ok()?;
     let terms = sessions.terms(&claimed.session, claimed.lane)?;
     let join = UdpJoin::verify(datagram, &terms.key).ok()?;
-    let place = sessions.enter(&join.session);
-    let claimed = sessions.take(&join.session, join.lane)?;
-    Some(accept((datagram, seat), &join, &terms, claimed).map(|accepted| AcceptedUdp { place, ..accepted }))
-}
-
-fn accept(
-    (datagram, seat): (&[u8], UdpSeat),
-    join: &UdpJoin,
-    terms: &UdpTerms,
-    claimed: Vec<Slot>,
-) -> Result<AcceptedUdp, Unjoined> {
-    let mut said = [0; JOIN_BYTES];
-    // It has verified.
-    said.copy_from_slice(datagram);
-    let joined = UdpJoined {
-        route_bytes: route_bytes(seat.route_bytes),
-        dialer_index: join.index,
-        index: index()?,
-        nonce: nonce()?,
-        admit: claimed.len() as u32,
-    };
-    let peer = seat.peer_addr();
-    let lane = UdpLane::accepted(seat, &terms.secret, &key_context(join, &joined))?;
-    let answer = joined.encode(&terms.key, &said);
-    lane.send.send_plain(&answer)?;
-    tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, %peer, "a UDP lane is answered");
-    let routes = [joined.route_bytes, join.route_bytes];
-    let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
-    let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, claimed, round_trip };
-    Ok(AcceptedUdp { lane, session: join.session, join: said, answer, begun: Instant::now(), place: None })
-}
-
-/// A lane that was answered, and whose other end has not shown yet that it heard.
-#[derive(Debug)]
-pub(crate) struct AcceptedUdp {
-    /// The session that it proved to belong to.
-    pub(crate) session: [u8; 16],
-    lane: JoinedUdp,
-    join: [u8; JOIN_BYTES],
-    answer: [u8; JOIN_BYTES],
-    /// When it was answered.
-    begun: Instant,
-    place: Option<(Seat, Loss)>,
-}
-
-impl AcceptedUdp {
-    /// A hold on it for other threads.
-    pub(crate) fn handle(&self) -> UdpHandle {
-        self.lane.lane.handle.clone()
-    }
-
-    /// Its id.
-    pub(crate) fn id(&self) -> LaneId {
-        self.lane.id
-    }
-
-    /// Takes the seat that it has while it waits. It is the caller's to give it back after that,
-    /// and to close the lane if the seat is lost.
-    pub(crate) fn take_place(&mut self) -> Option<(Seat, Loss)> {
-        self.place.take()
-    }
-
-    /// Waits for the first sealed packet, and answers the same JOIN until then. The packet is still
-    /// to be received from the lane.
-    pub(crate) fn first(self) -> Result<JoinedUdp, Unjoined> {
-        self.first_within(FIRST_WITHIN)
-    }
-
-    fn first_within(mut self, at_most: Duration) -> Result<JoinedUdp, Unjoined> {
-        loop {
-            let left = at_most.saturating_sub(self.begun.elapsed());
-            if left.is_zero() {
-                return Err(no_first_packet(&self.lane.lane).into());
-            }
-            self.lane.lane.receive.receive(left)?;
-            match self.look()? {
-                Came::Sealed => {
-                    let JoinedUdp { id, routes, .. } = &self.lane;
-                    tracing::debug!(target: "longhaul::lanes", lane = id.0, ?routes, "a UDP lane stands");
-                    self.lane.lane.receive.give_again();
-                    return Ok(self.lane);
-                }
-                Came::Join => {
-                    self.lane.lane.send.send_plain(&self.answer)?;
-                }
-                Came::Nothing => {}
-            }
-        }
-    }
-
-    fn look(&mut self) -> Result<Came, NetError> {
-        let (here, mut scratch) = (self.lane.here, Vec::new());
-        let (runs, opener) = self.lane.lane.receive.parts();
-        let mut came = Came::Nothing;
-        for datagram in runs.flat_map(|run| run.datagrams()) {
-            if datagram == self.join {
-                came = Came::Join;
-            }
-            let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == here) else { continue };
-            let (header, sealed) = datagram.split_at(outer.bytes());
-            scratch.resize(outer.plain_bytes(datagram.len()), 0);
-            if opener.open(outer.number.get(), header, sealed, &mut scratch).is_ok() {
-                return Ok(Came::Sealed);
-            }
-        }
-        Ok(came)
-    }
-}
-
-/// The news of a lane that was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
-    Nothing,
-    /// The JOIN once more: its answer was lost, or is still on its way.
-    Join,
-    Sealed,
+    let place = sessions.enter(&terms.session);
+    let claimed = sessions.take(&terms.session, join.lane)?;
+    Some(accept((datagram, seat), &join, &terms, claimed).map(|accepted| accepted.seated(place)))
 }
 
 /// Wrong proofs that are looked at in a second. Each costs about a microsecond, so that all of them
@@ -247,11 +163,8 @@ enum Came {
 const PROOFS_PER_S: u32 = 100_000;
 /// Wrong proofs that are looked at in a row: those of 0.1 s.
 const PROOFS_AT_ONCE: u32 = 10_000;
-/// The time from the answer to the first sealed packet.
-const FIRST_WITHIN: Duration = Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-
 #[cfg(test)]
-pub(in crate::lanes) mod tests {
+pub(crate) mod tests {
     use std::cell::RefCell;
     use std::collections::HashMap;
     use std::net::{SocketAddr, UdpSocket};
@@ -259,13 +172,15 @@ pub(in crate::lanes) mod tests {
     use std::thread;
 
     use longhaul_net::{
-        GreetLimits, Greeted, Identity, Listener, NetErrorKind, PeerCheck, QuicListener, ServerTls, dial_control, greet,
+        AskingEnd, GreetLimits, Greeted, Identity, Listener, NetErrorKind, PeerCheck, QuicListener, ServerTls,
+        dial_control, greet,
     };
     use longhaul_proto::join::JoinKey;
-    use longhaul_proto::udp::packet::{OuterBody, PacketNumber, SendTime, SizeSearch};
+    use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoined};
+    use longhaul_proto::udp::packet::{Outer, OuterBody, PacketNumber, SendTime, SizeSearch};
     use longhaul_sys::Slab;
 
-    use super::super::join::{UdpOrder, dial};
+    use super::super::join::{JoinedUdp, UdpOrder, dial, dial_early, index};
     use super::*;
 
     pub(in super::super) const SESSION: [u8; 16] = [7; 16];
@@ -292,18 +207,18 @@ pub(in crate::lanes) mod tests {
     }
 
     /// A port, the terms of both ends, and where knocks come.
-    pub(in crate::lanes) struct World {
+    pub(crate) struct World {
         runtime: tokio::runtime::Runtime,
-        knocks: Knocks,
-        pub(in super::super) addr: SocketAddr,
-        dialer: UdpTerms,
+        pub(in super::super) knocks: Knocks,
+        pub(crate) addr: SocketAddr,
+        pub(crate) dialer: UdpTerms,
         table: Table,
-        desk: Desk,
+        pub(in super::super) desk: Desk,
         _port: QuicListener,
     }
 
     impl World {
-        pub(in crate::lanes) fn new() -> World {
+        pub(crate) fn new() -> World {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let runtime = runtime.expect("a runtime");
             let identity = Identity::generate().expect("a key");
@@ -361,12 +276,21 @@ pub(in crate::lanes) mod tests {
         }
 
         /// The secrets of the accepting end, and what its tasks run on.
-        pub(in super::super) fn acceptor(&self) -> (UdpTerms, tokio::runtime::Handle) {
+        pub(crate) fn acceptor(&self) -> (UdpTerms, tokio::runtime::Handle) {
             (self.table.terms.clone(), self.runtime.handle().clone())
         }
 
         fn dialling(&self, id: u32, terms: UdpTerms) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {
             self.dialling_to(self.addr, id, 3, terms)
+        }
+
+        /// Asks for a lane before its session is agreed on.
+        pub(in super::super) fn dialling_early(&self, id: u32) -> mpsc::Receiver<Result<JoinedUdp, Unjoined>> {
+            let (order, terms) =
+                (UdpOrder { to: self.addr, local: None, id: LaneId(id), admit: 0 }, self.dialer.clone());
+            let (told, joined) = mpsc::channel();
+            thread::spawn(move || told.send(dial_early(&order, &terms, AskingEnd::default())).is_ok());
+            joined
         }
 
         fn dialling_to(
@@ -382,7 +306,7 @@ pub(in crate::lanes) mod tests {
             joined
         }
 
-        fn knock(&mut self) -> Knock {
+        pub(crate) fn knock(&mut self) -> Knock {
             let (runtime, knocks) = (&self.runtime, &mut self.knocks);
             let knock = runtime.block_on(async { tokio::time::timeout(PATIENCE, knocks.next()).await });
             knock.expect("somebody knocks").expect("open")
@@ -399,7 +323,7 @@ pub(in crate::lanes) mod tests {
         UdpJoin { route_bytes: 1472, index, session: SESSION, lane: LaneId(id), nonce: [1; 16], admit: 0 }
     }
 
-    fn header(lane: &JoinedUdp) -> Vec<u8> {
+    pub(in super::super) fn header(lane: &JoinedUdp) -> Vec<u8> {
         let number = PacketNumber::new(lane.lane.send.number().expect("many")).expect("small");
         let outer = Outer { index: lane.there, number, sent: SendTime(0), body: OuterBody::Probe(SizeSearch(0)) };
         outer.encode().as_ref().to_vec()

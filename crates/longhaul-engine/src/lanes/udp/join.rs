@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_net::{Asking, NetError, UdpDial, UdpLane, UdpSecret};
+use longhaul_net::{Asking, AskingEnd, Control, NetError, UdpDial, UdpLane, UdpSecret};
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::udp::join::{UdpJoin, UdpJoined, key_context};
+use longhaul_proto::udp::join::{UdpJoin, UdpJoined, early_session, key_context};
 use longhaul_proto::udp::packet::{CloseReason, LaneIndex, OuterBody};
 use longhaul_sys::Slot;
 
@@ -28,6 +28,14 @@ pub(crate) struct UdpTerms {
     pub(crate) secret: UdpSecret,
     /// The round trip that the control connection knows.
     pub(crate) round_trip: Duration,
+}
+
+impl UdpTerms {
+    /// The secrets of a session over this control connection, whose name is not known yet.
+    pub(crate) fn of(control: &Control) -> UdpTerms {
+        let (key, secret) = (JoinKey(control.exporter), control.udp.clone());
+        UdpTerms { session: [0; 16], key, secret, round_trip: control.rtt }
+    }
 }
 
 /// One end of a lane that has joined.
@@ -78,6 +86,17 @@ pub(crate) struct UdpOrder {
 /// Dials a lane and waits until its other end has taken it. It has no slots: whoever said in the
 /// order that there are some gives them to it.
 pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
+    dial_asking(order, terms, &Asking::over(terms.round_trip))
+}
+
+/// Dials a lane before its session is agreed on, by the name that both ends know already. Waits for
+/// its other end as [`Asking::early`] says.
+pub(crate) fn dial_early(order: &UdpOrder, terms: &UdpTerms, end: AskingEnd) -> Result<JoinedUdp, Unjoined> {
+    let terms = UdpTerms { session: early_session(&terms.key), ..terms.clone() };
+    dial_asking(order, &terms, &Asking::early(terms.round_trip, end))
+}
+
+fn dial_asking(order: &UdpOrder, terms: &UdpTerms, asking: &Asking) -> Result<JoinedUdp, Unjoined> {
     let dial = UdpDial::new(order.to, order.local)?;
     let join = UdpJoin {
         route_bytes: route_bytes(dial.route_bytes()),
@@ -89,7 +108,7 @@ pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjo
     };
     let said = join.encode(&terms.key);
     let answer = |datagram: &[u8]| UdpJoined::verify(datagram, &terms.key, &said).ok();
-    let joined = dial.ask(&said, Asking::over(terms.round_trip), answer)?;
+    let joined = dial.ask(&said, asking, answer)?;
     let lane = UdpLane::dialled(dial, &terms.secret, &key_context(&join, &joined))?;
     let routes = [join.route_bytes, joined.route_bytes];
     let (here, there, round_trip) = (join.index, joined.index, terms.round_trip);

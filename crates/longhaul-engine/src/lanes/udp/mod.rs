@@ -10,6 +10,8 @@
 //! | `join` | the dialler's end joins |
 //! | `packets` | packets sealed and opened |
 //! | `desk` | the acceptor's end: knocks at the port |
+//! | `early` | knocks that came before their session |
+//! | `accepted` | a lane that was answered |
 //! | `open_unit` | a unit of the end that sends files |
 //! | `send` | the thread of the end that sends files |
 //! | `statuses` | a bound of what the other end says |
@@ -24,7 +26,9 @@
 //! | `turns` | bytes of a message and of a turn |
 //! | `sharers` | the slots of a receiver, as lanes come and go |
 
+pub(crate) mod accepted;
 pub(crate) mod desk;
+mod early;
 pub(crate) mod feed;
 mod hearing;
 mod hold;

@@ -1,6 +1,7 @@
 //! Whole lanes over the sockets of this host, also through a relay that loses, copies, changes and
 //! delays datagrams.
 
+mod early;
 mod hostile;
 mod late;
 mod seats;
@@ -20,7 +21,7 @@ use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::wire::data::Piece;
 use longhaul_sys::{Slab, Slot};
 
-use super::desk::AcceptedUdp;
+use super::accepted::AcceptedUdp;
 use super::desk::tests::{PATIENCE, World};
 use super::join::JoinedUdp;
 use super::receive::{self, UdpArrival, UdpLanded, UdpReceiveMeans, UdpSink};

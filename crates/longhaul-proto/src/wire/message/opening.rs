@@ -54,6 +54,11 @@ pub const CAP_UDP_BESIDE_TCP: u64 = 1024;
 /// bit, and the initiator ends the session before it names a file.
 pub const CAP_CLAIM: u64 = 4096;
 
+/// Bit of [`Welcome::caps`], beside [`CAP_UDP_LANES`]: lanes over UDP may have been asked for
+/// before this message came, by the name of [`early_session`](crate::udp::join::early_session), and
+/// are answered now. From an acceptor without it no answer to that is waited for.
+pub const CAP_UDP_EARLY: u64 = 8192;
+
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
     match share {
@@ -286,7 +291,7 @@ pub struct Welcome {
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
     /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
-    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`]; unknown ones mean nothing.
+    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`], [`CAP_UDP_EARLY`]; unknown ones mean nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

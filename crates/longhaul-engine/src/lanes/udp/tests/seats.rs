@@ -7,6 +7,7 @@ use longhaul_net::{Congestion, Protection, PublicKey};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::super::desk::tests::SESSION;
+use super::super::join::UdpTerms;
 use super::*;
 use crate::lanes::event::LaneEvent;
 use crate::lanes::registry::{Expecting, Registry};
@@ -15,23 +16,7 @@ use crate::lanes::registry::{Expecting, Registry};
 fn lanes_that_say_nothing_have_the_seats_of_their_key_and_end_with_their_session() {
     let mut world = World::new();
     let ((terms, runtime), registry) = (world.acceptor(), Registry::with_private_seats(2));
-    let (sender, _events) = unbounded_channel::<LaneEvent>();
-    let registered = registry.expect(
-        SESSION,
-        Expecting {
-            key: terms.key.clone(),
-            peer: PublicKey::from_bytes([2; 32]),
-            protection: Protection::Private,
-            open: Expecting::ids(3),
-            next: 3,
-            congestion: Congestion::Auto,
-            listener: Arc::new(sender),
-            way_told: None,
-            udp: Some(terms),
-            slab: None,
-            joining: HashMap::new(),
-        },
-    );
+    let registered = registry.expect(SESSION, expecting(terms, 3));
     // Dropped at the end: an end that is gone is another thing than one that says nothing.
     let (mut dialled, mut brought) = (Vec::new(), Vec::new());
     for id in 0..3 {
@@ -48,6 +33,23 @@ fn lanes_that_say_nothing_have_the_seats_of_their_key_and_end_with_their_session
     drop(registered);
     brought.into_iter().for_each(|lane| runtime.block_on(lane).expect("no panic"));
     assert!(begun.elapsed() < GIVES_WAY, "nobody waits for lanes of a session that is over: {:?}", begun.elapsed());
+}
+
+/// A session with these secrets that expects so many lanes, and hears of none.
+pub(super) fn expecting(terms: UdpTerms, lanes: u32) -> Expecting {
+    Expecting {
+        key: terms.key.clone(),
+        peer: PublicKey::from_bytes([2; 32]),
+        protection: Protection::Private,
+        open: Expecting::ids(lanes),
+        next: lanes,
+        congestion: Congestion::Auto,
+        listener: Arc::new(unbounded_channel::<LaneEvent>().0),
+        way_told: None,
+        udp: Some(terms),
+        slab: None,
+        joining: HashMap::new(),
+    }
 }
 
 /// A lane that is not closed waits for 10 s.

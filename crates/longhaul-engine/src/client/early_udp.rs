@@ -1,0 +1,122 @@
+//! Lanes over UDP that are asked for with the request of their session, so that its answer and
+//! theirs come together.
+//!
+//! In: where such lanes are dialled, the secrets of the control connection. Out: the lanes that the
+//! session turned out to have, one by one, to `dialling`. An acceptor that does not know how to
+//! answer early is not waited for: those lanes are dialled anew. It knows no messages but the
+//! answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use longhaul_core::LaneId;
+use longhaul_core::limits::UDP_LANES_EARLY_MAX;
+use longhaul_net::{Asking, AskingEnd, NetError, Over};
+use longhaul_proto::wire::message::{CAP_UDP_EARLY, GrantedLanes, Transport, Welcome};
+
+use super::dialling::UdpDoor;
+use crate::lanes::join::Unjoined;
+use crate::lanes::udp::join::{JoinedUdp, UdpOrder, UdpTerms, dial_early};
+
+/// The lanes of a session that were asked for. See the module.
+#[derive(Default)]
+pub(super) struct EarlyUdp(Mutex<BTreeMap<LaneId, AskedLane>>);
+
+/// A lane that was asked for. It is asked for no more once this is dropped.
+struct AskedLane {
+    told: Receiver<Result<JoinedUdp, Unjoined>>,
+    end: AskingEnd,
+    peer: String,
+    patience: Duration,
+}
+
+impl EarlyUdp {
+    /// Asks for so many lanes at `door`, and not for more than may be asked for early. `terms` are
+    /// those of the control connection, whose session has no name yet.
+    pub(super) fn ask(door: &UdpDoor, terms: &UdpTerms, count: u32) -> EarlyUdp {
+        let one = |id| {
+            let (local, to) = door(None)?;
+            let ((tell, told), end, terms) = (bounded(1), AskingEnd::default(), terms.clone());
+            let (order, ends) = (UdpOrder { to, local, id, admit: 0 }, end.clone());
+            let patience = Asking::over(terms.round_trip).at_most;
+            tokio::task::spawn_blocking(move || {
+                let _ = tell.send(dial_early(&order, &terms, ends));
+            });
+            Some((id, AskedLane { told, end, peer: to.to_string(), patience }))
+        };
+        let ids = (0..count.min(UDP_LANES_EARLY_MAX)).map(LaneId);
+        EarlyUdp(Mutex::new(ids.map_while(one).collect()))
+    }
+
+    /// Gives up the lanes that the session does not have.
+    pub(super) fn agreed(self, welcome: &Welcome, granted: &GrantedLanes) -> EarlyUdp {
+        let ids = granted.first.0..granted.first.0.saturating_add(granted.count);
+        let is_known = welcome.caps & CAP_UDP_EARLY != 0 && granted.transport == Transport::Udp;
+        self.lock().retain(|id, _| is_known && ids.contains(&id.0));
+        self
+    }
+
+    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for,
+    /// or came to nothing before its other end could answer.
+    pub(super) fn take(&self, id: LaneId) -> Option<Result<JoinedUdp, Unjoined>> {
+        let asked = self.lock().remove(&id)?;
+        match asked.told.recv_timeout(asked.patience) {
+            Ok(Ok(joined)) => Some(Ok(joined)),
+            Ok(Err(error)) => {
+                let fault = longhaul_core::Fault::from(error);
+                tracing::debug!(target: "longhaul::session", lane = id.0, %fault, "a lane that was asked for early");
+                None
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let (peer, seconds) = (asked.peer.clone(), asked.patience.as_secs());
+                Some(Err(NetError::NoAnswer { peer, seconds, over: Over::Udp }.into()))
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<LaneId, AskedLane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for AskedLane {
+    fn drop(&mut self) {
+        self.end.end();
+        // Its other end need not wait for it.
+        if let Ok(Ok(joined)) = self.told.try_recv() {
+            joined.refuse();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::lanes::udp::desk::tests::World;
+    use crate::session::handshake::tests::welcome;
+
+    #[tokio::test]
+    async fn only_lanes_that_the_session_has_and_that_its_acceptor_answers_early_are_waited_for() {
+        let (asked, granted) = (9, GrantedLanes { first: LaneId(0), count: 2, transport: Transport::Udp });
+        for (caps, granted, waited) in [
+            (CAP_UDP_EARLY, granted.clone(), vec![0, 1]),
+            (!CAP_UDP_EARLY, granted.clone(), vec![]),
+            (CAP_UDP_EARLY, GrantedLanes { first: LaneId(3), ..granted.clone() }, vec![3]),
+            (CAP_UDP_EARLY, GrantedLanes { transport: Transport::Tcp, ..granted }, vec![]),
+        ] {
+            let (world, nobody) = (tokio::task::spawn_blocking(World::new).await.expect("a world"), None);
+            let to = world.addr;
+            let door: UdpDoor = Arc::new(move |_| Some((nobody, to)));
+            let early = EarlyUdp::ask(&door, &world.dialer, asked).agreed(&welcome(caps), &granted);
+            let ids: Vec<u32> = early.lock().keys().map(|id| id.0).collect();
+            assert_eq!(ids, waited, "{caps}, {granted:?}");
+            drop(early);
+            tokio::task::spawn_blocking(move || drop(world)).await.expect("no panic");
+        }
+    }
+}
