@@ -54,9 +54,11 @@ pub enum UdpFigure {
     Dropped,
     /// Packets that did not open.
     Forged,
+    /// Joins of this lane, or answers to its join, that came once more.
+    JoinedAgain,
 }
 
-const FIGURES: usize = UdpFigure::Forged as usize + 1;
+const FIGURES: usize = UdpFigure::JoinedAgain as usize + 1;
 
 #[derive(Debug)]
 struct UdpState {

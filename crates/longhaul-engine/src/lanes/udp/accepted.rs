@@ -40,8 +40,9 @@ pub(super) fn accept(
     tracing::debug!(target: "longhaul::lanes", lane = join.lane.0, %peer, "a UDP lane is answered");
     let routes = [joined.route_bytes, join.route_bytes];
     let (here, there, round_trip) = (joined.index, join.index, terms.round_trip);
-    let lane = JoinedUdp { id: join.lane, lane, here, there, routes, admit: join.admit, claimed, round_trip };
-    Ok(AcceptedUdp { lane, session: terms.session, join: said, answer, begun: Instant::now(), place: None })
+    let (id, admit, greeting) = (join.lane, join.admit, datagram.into());
+    let lane = JoinedUdp { id, lane, here, there, routes, admit, claimed, round_trip, greeting };
+    Ok(AcceptedUdp { lane, session: terms.session, answer, begun: Instant::now(), place: None })
 }
 
 /// A lane that was answered, and whose other end has not shown yet that it heard.
@@ -50,7 +51,6 @@ pub(crate) struct AcceptedUdp {
     /// The session that it proved to belong to.
     pub(crate) session: [u8; 16],
     lane: JoinedUdp,
-    join: [u8; JOIN_BYTES],
     answer: [u8; JOIN_BYTES],
     /// When it was answered.
     begun: Instant,
@@ -113,7 +113,7 @@ impl AcceptedUdp {
         let (runs, opener) = self.lane.lane.receive.parts();
         let mut came = Came::Nothing;
         for datagram in runs.flat_map(|run| run.datagrams()) {
-            if datagram == self.join {
+            if *datagram == *self.lane.greeting {
                 came = Came::Join;
             }
             let Some(outer) = Outer::parse(datagram).ok().filter(|outer| outer.index == here) else { continue };

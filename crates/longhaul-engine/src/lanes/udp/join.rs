@@ -58,6 +58,8 @@ pub(crate) struct JoinedUdp {
     pub(crate) claimed: Vec<Slot>,
     /// The round trip that the control connection knows.
     pub(crate) round_trip: Duration,
+    /// The datagram by which the other end joined, or answered that. It may come again.
+    pub(crate) greeting: Box<[u8]>,
 }
 
 impl JoinedUdp {
@@ -107,12 +109,13 @@ fn dial_asking(order: &UdpOrder, terms: &UdpTerms, asking: &Asking) -> Result<Jo
         admit: order.admit,
     };
     let said = join.encode(&terms.key);
-    let answer = |datagram: &[u8]| UdpJoined::verify(datagram, &terms.key, &said).ok();
-    let joined = dial.ask(&said, asking, answer)?;
+    let answer = |datagram: &[u8]| Some((UdpJoined::verify(datagram, &terms.key, &said).ok()?, datagram.into()));
+    let (joined, greeting) = dial.ask(&said, asking, answer)?;
     let lane = UdpLane::dialled(dial, &terms.secret, &key_context(&join, &joined))?;
     let routes = [join.route_bytes, joined.route_bytes];
     let (here, there, round_trip) = (join.index, joined.index, terms.round_trip);
-    Ok(JoinedUdp { id: order.id, lane, here, there, routes, admit: joined.admit, claimed: Vec::new(), round_trip })
+    let (id, admit, claimed) = (order.id, joined.admit, Vec::new());
+    Ok(JoinedUdp { id, lane, here, there, routes, admit, claimed, round_trip, greeting })
 }
 
 /// An index that nobody can foretell.

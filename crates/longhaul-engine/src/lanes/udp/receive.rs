@@ -101,7 +101,8 @@ pub(crate) fn run(
     let machine = &thread.core.machine;
     if machine.counts().wrong > 0 {
         let (wrong, packets) = (machine.counts().wrong, machine.counts().packets);
-        tracing::info!(target: "longhaul::lanes", wrong, packets, "datagrams came to a UDP lane that were not its other end's");
+        let joined_again = thread.joined.lane.handle.get(UdpFigure::JoinedAgain);
+        tracing::info!(target: "longhaul::lanes", wrong, joined_again, packets, "datagrams came to a UDP lane that were not its other end's");
     }
     let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
     (UdpLanded { below: machine.below().0, beyond }, result)
@@ -211,6 +212,11 @@ impl ReceiveThread<'_> {
         for run in runs {
             let came = self.arrivals.note(self.clock, run.came);
             for datagram in run.datagrams() {
+                // Whoever repeats it, it was not made up.
+                if *datagram == *self.joined.greeting {
+                    self.joined.lane.handle.add(UdpFigure::JoinedAgain, 1);
+                    continue;
+                }
                 if !self.core.take_in(came, datagram, opener, sink)? {
                     continue;
                 }

@@ -41,6 +41,8 @@ struct Units {
     sent: Vec<u32>,
     settled: Vec<u32>,
     samples: u32,
+    /// Packets that the receiver counted as wrong.
+    wrong: u32,
 }
 
 impl UdpFeed for Units {
@@ -65,8 +67,9 @@ impl UdpFeed for Units {
         self.settled.push(serial);
     }
 
-    fn observe(&mut self, _now: Timestamp, _sample: &UdpSample) {
+    fn observe(&mut self, _now: Timestamp, sample: &UdpSample) {
         self.samples += 1;
+        self.wrong = sample.counts.wrong;
     }
 }
 
@@ -182,6 +185,9 @@ struct Ended {
     received: Result<(), Fault>,
     came: Vec<(u32, Piece, Option<Vec<u8>>)>,
     forged: u64,
+    /// Packets that the receiver counted as wrong, and joins that came to it again.
+    wrong: u32,
+    joined_again: u64,
 }
 
 /// Which end sends.
@@ -206,7 +212,7 @@ fn carry(
     let (of_sender, of_receiver) = (sender.handle(), receiver.handle());
     units.reverse();
     let (pacer, times) = (Pacer::new(rate), StageTimes::default());
-    let mut feed = Units { left: units, sent: Vec::new(), settled: Vec::new(), samples: 0 };
+    let mut feed = Units { left: units, sent: Vec::new(), settled: Vec::new(), samples: 0, wrong: 0 };
     let mut came = Came { slab, units: Vec::new() };
     let (sent, (landed, received)) = thread::scope(|scope| {
         let receiving = scope.spawn(|| {
@@ -232,6 +238,8 @@ fn carry(
         received,
         came: came.units,
         forged: of_receiver.get(UdpFigure::Forged),
+        wrong: feed.wrong,
+        joined_again: of_receiver.get(UdpFigure::JoinedAgain),
     }
 }
 

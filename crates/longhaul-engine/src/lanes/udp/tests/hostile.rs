@@ -142,6 +142,36 @@ fn what_does_not_open_is_no_sign_of_life() {
 }
 
 #[test]
+fn a_join_that_comes_again_is_counted_apart_from_what_others_made_up() {
+    for (way, greets) in [(Way::Push, 0x21), (Way::Pull, 0x22)] {
+        let mut world = World::new();
+        let greeting: Mutex<(Option<Vec<u8>>, u32)> = Mutex::default();
+        let relay = Relay::to(world.addr, move |_, datagram| {
+            let mut guard = greeting.lock().expect("sound");
+            let (greeting, pieces) = &mut *guard;
+            let mut passes = vec![datagram.to_vec()];
+            match greeting {
+                // It goes on with each piece, and once it is another one.
+                Some(greeting) if datagram[0] == 0x23 => {
+                    let mut again = greeting.clone();
+                    again[1231] ^= u8::from(*pieces == 20);
+                    passes.push(again);
+                    *pieces += 1;
+                }
+                Some(_) => {}
+                None => *greeting = (datagram[0] == greets).then(|| datagram.to_vec()),
+            }
+            passes
+        });
+        let units = || (0..2).map(|index| unit(index, CHUNK)).collect::<Vec<_>>();
+        let ended = carry(way, world.lane(Some(relay.addr)), units(), Some(20_000_000), |_, _| {});
+        check(&ended, &units());
+        assert!(ended.joined_again > 20, "{}", ended.joined_again);
+        assert_eq!(ended.wrong, 1);
+    }
+}
+
+#[test]
 fn forged_pieces_whose_place_has_landed_are_seen() {
     let mut world = World::new();
     let first: Mutex<Option<Vec<u8>>> = Mutex::default();

@@ -98,7 +98,7 @@ impl Drop for Closing {
 }
 
 fn units(left: Vec<UdpUnit<Vec<u8>>>) -> Units {
-    Units { left, sent: Vec::new(), settled: Vec::new(), samples: 0 }
+    Units { left, sent: Vec::new(), settled: Vec::new(), samples: 0, wrong: 0 }
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
