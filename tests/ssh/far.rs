@@ -75,6 +75,31 @@ fn the_first_byte_takes_the_round_trips_of_its_design_beyond_those_of_ssh() {
     }
 }
 
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn where_no_datagram_passes_straight_lanes_that_were_to_go_over_udp_go_over_tcp_without_a_retry() {
+    let far = Far::new();
+    far.wan.change(0, None, &"rtt=20ms,block=udp".parse::<Change>().unwrap()).unwrap();
+    files::make(far.client.path("f"), 1, 3_000_000);
+    let (there, ssh) = (far.server.path("there"), far.logins.ssh());
+    let remote = format!("far:{}", there.display());
+    let [near, back] = ["f", "back"].map(|name| far.client.path(name).display().to_string());
+    for ends in [["push", &near, &remote], ["pull", &remote, &back]] {
+        let mut words = far.wan.near().prefix().to_vec();
+        words.push(PROGRAM.to_owned());
+        words.extend(ends.map(str::to_owned));
+        let options = ["--json", "--transport", "udp", "--retry-for", "0", "--remote-longhaul", PROGRAM, "--ssh", &ssh];
+        words.extend(options.map(str::to_owned));
+        let ran = logins::command(&words).env("XDG_CONFIG_HOME", far.client.config_home()).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{ends:?}: {said}");
+        assert!(said.contains("over UDP in 4 s"), "{ends:?}: lanes over UDP were tried: {said}");
+    }
+    for copy in [there, back.into()] {
+        assert!(std::fs::read(&copy).unwrap() == files::bytes(1, 3_000_000), "{}", copy.display());
+    }
+}
+
 /// Round trips so far apart that what a busy machine takes is little beside the difference.
 const RTT_MS: [u32; 2] = [20, 620];
 /// The fastest of so many runs: others met a busy machine.

@@ -313,7 +313,9 @@ impl Run {
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
         let wish = Wish::pull(&paths, self.settings.filter.rules().to_vec(), self.settings.files_from.clone());
-        let again = !self.settings.retry_for.is_zero();
+        // Where ssh leads, lanes may go over TCP in a second session.
+        let has_ways = matches!(remote.reach, Reach::Ssh(_)) && self.settings.transport == Transport::Udp;
+        let again = !self.settings.retry_for.is_zero() || has_ways;
         let mut course = if again { ReceiveCourse::remembering() } else { ReceiveCourse::default() };
         let mut dialling = self.dialling()?;
         let opening = Opening {
@@ -423,6 +425,10 @@ impl Run {
         let is_datagrams = matches!(self.settings.transport, Transport::Quic | Transport::Udp);
         if is_datagrams && fault.code == FaultCode::TimedOut && self.udp.ends_run() {
             return Err(fault);
+        }
+        if fault.code == FaultCode::TimedOut && self.udp.goes_another_way() {
+            dialling.patience.begin_anew(Instant::now(), fault, &self.observer);
+            return Ok(());
         }
         dialling.patience.wait(fault, progressed, &self.observer, &mut self.stop.clone()).await
     }

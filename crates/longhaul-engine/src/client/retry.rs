@@ -88,6 +88,12 @@ impl Patience {
         }
     }
 
+    /// Begins anew without a wait, as `fault` was no trouble of the link, and says so.
+    pub(crate) fn begin_anew(&mut self, now: Instant, fault: Fault, observer: &Arc<dyn Observer>) {
+        (self.since, self.wait) = (now, WAIT_FIRST);
+        observer.event(Event::Redial(Redial { fault, wait: Duration::ZERO }));
+    }
+
     /// A number from 0 to 1.
     fn roll(&mut self) -> f64 {
         // xorshift64: jitter needs no better dice.

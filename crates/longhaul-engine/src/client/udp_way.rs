@@ -21,6 +21,8 @@ struct UdpVerdict {
     closed: AtomicBool,
     /// Whether lanes go another way then.
     others: AtomicBool,
+    /// Whether the run was told to go that way.
+    went: AtomicBool,
     /// The dials of the session that is under way.
     dials: Mutex<Dials>,
 }
@@ -77,6 +79,13 @@ impl UdpWay {
         self.is_closed() && !self.0.others.load(Ordering::Relaxed)
     }
 
+    /// Whether lanes are to go another way from now on, as no datagram has ever come through. True
+    /// once in a run.
+    pub(crate) fn goes_another_way(&self) -> bool {
+        let others = self.0.others.load(Ordering::Relaxed);
+        others && self.is_closed() && !self.0.went.swap(true, Ordering::Relaxed)
+    }
+
     /// Whether no datagram has ever come through, though the daemon was there.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Relaxed) && !self.0.joined.load(Ordering::Relaxed)
@@ -107,9 +116,11 @@ mod tests {
         assert!(!session(&way, Dialled::Silence(now), None), "an outage from the first moment");
         assert!(!session(&way, Dialled::Failed, Some(now + second)), "the silence was another session's");
         assert!(session(&way, Dialled::Silence(now), Some(now + second)));
-        assert!(way.ends_run());
+        assert!(way.ends_run() && !way.goes_another_way());
         way.has_others();
         assert!(way.is_closed() && !way.ends_run(), "lanes go over TCP");
+        assert!(way.goes_another_way());
+        assert!(!way.goes_another_way(), "the way that it went fails as any other");
         assert!(!session(&way, Dialled::Joined, Some(now + second)));
         assert!(!session(&way, Dialled::Silence(now), Some(now + second)), "one has joined");
     }
