@@ -102,7 +102,7 @@ fn obeyed(bytes: &[u8]) {
                 }
                 _ => continue,
             };
-            let sent = Sent { unit, attempt, digest, len: 1, lane: LaneId(0), seq, declared: seq % 2 == 0 };
+            let sent = Sent { unit, attempt, digest, len: 1, unit_len: 1, lane: LaneId(0), seq, declared: seq % 2 == 0 };
             seq += 1;
             sender.handle_sent(sent);
         }

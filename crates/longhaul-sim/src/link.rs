@@ -186,6 +186,7 @@ impl Lane {
             attempt: ready.attempt,
             digest,
             len: payload.len() as u64,
+            unit_len: ready.len,
             lane: self.id,
             seq: self.sent,
             declared: !safe,

@@ -34,7 +34,9 @@ impl Bundle {
     /// judged bad, it did arrive, and it is packed for the next one.
     pub(super) fn lose(&mut self) {
         if self.overtook == Some(Finding::Again) {
+            let carrier = self.carrier.lost();
             self.want_again();
+            self.carrier = carrier;
         } else {
             (self.carrier, self.sent) = (self.carrier.lost(), None);
         }

@@ -106,7 +106,7 @@ impl LargeSource {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
             if chunk.overtook == Some(Finding::Again) {
-                *chunk = chunk.damaged();
+                *chunk = SentChunk { carrier: chunk.carrier.lost(), ..chunk.damaged() };
             } else {
                 (chunk.carrier, chunk.sent) = (chunk.carrier.lost(), None);
             }

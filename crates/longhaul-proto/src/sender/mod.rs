@@ -121,8 +121,10 @@ pub struct Sent {
     pub attempt: Attempt,
     /// Its digest.
     pub digest: Digest,
-    /// Payload bytes of it that went over the lane; 0 for a hole.
+    /// Payload bytes of it that went over the lane; 0 for a hole, and for what the receiver has.
     pub len: u64,
+    /// Its length, whatever went over the lane.
+    pub unit_len: u64,
     /// The lane that carried it.
     pub lane: LaneId,
     /// Its number on that lane.
@@ -180,7 +182,7 @@ struct PayloadBytes {
     all: u64,
     /// The bytes of them that were sent before, in part at least.
     again: u64,
-    /// The bytes of units that were handed to a lane whole for the first time.
+    /// The lengths of units that were handed to a lane whole for the first time.
     first: u64,
 }
 
@@ -263,8 +265,9 @@ impl Sender {
         (self.payload.all, self.payload.again)
     }
 
-    /// Payload bytes of the units that were handed to lanes whole, each of them once: the others
-    /// are still to be sent, those among them that a lost lane had in hand.
+    /// The lengths of the units that were handed to lanes whole, each of them once: the others are
+    /// still to be sent, those among them that a lost lane had in hand. Holes and units that the
+    /// receiver has count as they stand in their files.
     pub fn bytes_handed(&self) -> u64 {
         self.payload.first
     }
@@ -353,8 +356,9 @@ impl Sender {
         if is_further || was_whole || carrier == Carrier::Cut {
             self.payload.again += sent.len;
         }
-        if !(is_further || was_whole) {
-            self.payload.first += sent.len;
+        // A damaged one may be wanted again whose lane broke before it reported the first sending.
+        if carrier == Carrier::Cut || !(is_further || was_whole) {
+            self.payload.first += sent.unit_len;
         }
         if !sent.declared {
             self.declare(Declared {

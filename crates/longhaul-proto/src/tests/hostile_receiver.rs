@@ -81,7 +81,7 @@ fn chunk(index: u64) -> Unit {
 }
 
 pub(super) fn sent(unit: Unit, attempt: u32, digest: Digest) -> Sent {
-    Sent { unit, attempt: Attempt(attempt), digest, len: 1, lane: LaneId(0), seq: 0, declared: true }
+    Sent { unit, attempt: Attempt(attempt), digest, len: 1, unit_len: 1, lane: LaneId(0), seq: 0, declared: true }
 }
 
 fn actions(sender: &mut Sender) -> Vec<SenderAction> {

@@ -44,7 +44,7 @@ fn sent(unit: Unit, lane: LaneId, seq: u64) -> Sent {
         Unit::Chunk { .. } => CV,
         Unit::Bundle(_) => Digest::Root([1; 32]),
     };
-    Sent { unit, attempt: Attempt::FIRST, digest, len: 10, lane, seq, declared: true }
+    Sent { unit, attempt: Attempt::FIRST, digest, len: 10, unit_len: 10, lane, seq, declared: true }
 }
 
 fn closed(lane: LaneId, landed: u64) -> Message {
@@ -153,6 +153,32 @@ fn a_unit_that_a_lost_lane_had_in_hand_is_handed_over_for_the_first_time_when_an
     sender.handle_message(closed(LaneId(10), 0));
     sender.handle_sent(sent(chunk(1), LaneId(11), 0));
     assert_eq!((sender.bytes_handed(), sender.bytes_sent()), (20, (30, 20)));
+}
+
+#[test]
+fn nothing_is_left_to_send_of_holes_and_of_what_the_receiver_has_once_they_were_handed_over() {
+    let mut sender = asked();
+    (0..3).for_each(|n| sender.handle_sent(Sent { len: 0, ..sent(chunk(n), LANE, n) }));
+    assert_eq!((sender.bytes_handed(), sender.bytes_sent()), (30, (0, 0)));
+}
+
+#[test]
+fn a_unit_whose_lane_broke_before_its_report_and_that_came_damaged_is_handed_over_once() {
+    let mut sender = asked();
+    let bundle = Unit::Bundle(BundleId(0));
+    sender.handle_lane_joined(LANE);
+    for unit in [chunk(0), bundle] {
+        sender.handle_message(verdict(unit, 1, Finding::Again));
+    }
+    sender.handle_lane_ended(LANE, [chunk(0), bundle].map(|unit| Unfinished { unit, attempt: Attempt::FIRST }));
+    sender.handle_message(closed(LANE, 0));
+    assert_eq!(orders(&mut sender).0, [chunk(0), bundle].map(|unit| (unit, Attempt(2))));
+    for _ in 0..2 {
+        for unit in [chunk(0), bundle] {
+            sender.handle_sent(Sent { attempt: Attempt(2), ..sent(unit, LaneId(8), 0) });
+        }
+        assert_eq!(sender.bytes_handed(), 20, "each of two units");
+    }
 }
 
 #[test]

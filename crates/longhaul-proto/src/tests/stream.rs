@@ -90,7 +90,7 @@ fn wanted() -> Sender {
 fn sent(sender: &mut Sender, bytes: &[u8], index: u64, attempt: u32) {
     let (attempt, digest) = (Attempt(attempt), digest(bytes, index));
     let (unit, lane) = (chunk(index), LaneId(0));
-    sender.handle_sent(Sent { unit, attempt, digest, len: 1, lane, seq: index, declared: true });
+    sender.handle_sent(Sent { unit, attempt, digest, len: 1, unit_len: 1, lane, seq: index, declared: true });
 }
 
 fn judge(sender: &mut Sender, index: u64, finding: Finding) {

@@ -69,8 +69,17 @@ impl<R: Fn(Sent)> UdpFeed for QueueFeed<'_, R> {
     }
 
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest) {
-        let Piece { unit, attempt, len, .. } = *header;
-        (self.report)(Sent { unit, attempt, digest, len, lane: self.lane, seq: serial.into(), declared: true });
+        let Piece { unit, attempt, len, unit_len, .. } = *header;
+        (self.report)(Sent {
+            unit,
+            attempt,
+            digest,
+            len,
+            unit_len,
+            lane: self.lane,
+            seq: serial.into(),
+            declared: true,
+        });
     }
 
     /// Its slot goes home with it.

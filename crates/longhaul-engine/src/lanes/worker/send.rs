@@ -85,12 +85,12 @@ pub(crate) fn run(
             },
         };
         let Some(ready) = ready else { break };
-        let Ready { unit, attempt, .. } = ready;
+        let Ready { unit, attempt, len: unit_len, .. } = ready;
         source.pulse.begin_sending(ready.len, attempt);
         let (digest, len) = send_unit(&mut stream, &ready, declared, source)
             .map_err(|e| (lane_fault(&e), Some(Unfinished { unit, attempt })))?;
         source.pulse.done();
-        report(Sent { unit, attempt, digest, len, lane, seq, declared });
+        report(Sent { unit, attempt, digest, len, unit_len, lane, seq, declared });
     }
     end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
 }
