@@ -23,27 +23,29 @@ pub(super) struct Bundle {
     /// A verdict on this attempt that overtook the lane's report. It takes effect after the report.
     pub(super) overtook: Option<Finding>,
     pub(super) carrier: Carrier,
+    /// Whether some lane had it whole, whatever the attempt.
+    pub(super) is_handed: bool,
 }
 
 impl Bundle {
     pub(super) fn new(files: Vec<Small>) -> Bundle {
-        Bundle { files, attempt: Attempt::FIRST, sent: None, overtook: None, carrier: Carrier::None }
+        let (sent, overtook, carrier, is_handed) = (None, None, Carrier::None, false);
+        Bundle { files, attempt: Attempt::FIRST, sent, overtook, carrier, is_handed }
     }
 
     /// Takes the bundle for lost with its carrier: it is packed for the same attempt. If it was
     /// judged bad, it did arrive, and it is packed for the next one.
     pub(super) fn lose(&mut self) {
         if self.overtook == Some(Finding::Again) {
-            let carrier = self.carrier.lost();
             self.want_again();
-            self.carrier = carrier;
         } else {
-            (self.carrier, self.sent) = (self.carrier.lost(), None);
+            (self.carrier, self.sent) = (Carrier::Lost, None);
         }
     }
 
     fn want_again(&mut self) {
-        *self = Bundle { attempt: self.attempt.next(), ..Bundle::new(std::mem::take(&mut self.files)) };
+        let (attempt, is_handed) = (self.attempt.next(), self.is_handed);
+        *self = Bundle { attempt, is_handed, ..Bundle::new(std::mem::take(&mut self.files)) };
     }
 }
 

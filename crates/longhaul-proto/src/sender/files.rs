@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_core::digest::{Digest, Hash32, RootMerger};
+use longhaul_core::digest::{Digest, Hash32, RootMerger, TreePart};
 use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CUT_CHUNKS_MAX};
 use longhaul_core::{Attempt, Blame, ChunkIndex, ChunkMap, ChunkSize, DigestKind, Fault, FaultCode, FileId, Unit};
 
@@ -32,6 +32,9 @@ pub(super) struct LargeSource {
     pub(super) resumed: bool,
     /// ... and how many these are.
     parts_held: usize,
+    /// Bytes of it that are not to be sent for the first time any more: the lengths of those parts,
+    /// and of the chunks that some lane had whole.
+    pub(super) bytes_done: u64,
     /// How far its input is. `None` for a file, all of which can be read.
     pub(super) stream: Option<StreamInput>,
 }
@@ -54,23 +57,27 @@ pub(super) struct SentChunk {
     /// overtook the lane's report. It is ordered after the report.
     pub(super) again: Option<Attempt>,
     carrier: Carrier,
+    /// Whether some lane had it whole, whatever the attempt.
+    is_handed: bool,
 }
 
 impl SentChunk {
     /// A chunk that is wanted for this attempt, with the digest that it was first sent with.
     pub(super) fn wanted(attempt: Attempt, first: Option<Digest>) -> SentChunk {
         let (sent, overtook, again, carrier) = (None, None, None, Carrier::None);
-        SentChunk { attempt, counted_from: Attempt::FIRST, first, sent, overtook, again, carrier }
+        let (counted_from, is_handed) = (Attempt::FIRST, false);
+        SentChunk { attempt, counted_from, first, sent, overtook, again, carrier, is_handed }
     }
 
     /// A chunk that the receiver has lost and wants for this attempt.
     pub(super) fn lost(attempt: Attempt, first: Option<Digest>) -> SentChunk {
-        SentChunk { counted_from: attempt, ..SentChunk::wanted(attempt, first) }
+        SentChunk { counted_from: attempt, is_handed: true, ..SentChunk::wanted(attempt, first) }
     }
 
     /// The same chunk, wanted for the next attempt as this one was damaged.
     fn damaged(&self) -> SentChunk {
-        SentChunk { counted_from: self.counted_from, ..SentChunk::wanted(self.attempt.next(), self.first) }
+        let SentChunk { attempt, first, counted_from, is_handed, .. } = *self;
+        SentChunk { counted_from, is_handed, ..SentChunk::wanted(attempt.next(), first) }
     }
 }
 
@@ -85,6 +92,7 @@ impl LargeSource {
             begun: false,
             resumed: false,
             parts_held: 0,
+            bytes_done: 0,
             stream: None,
         }
     }
@@ -106,9 +114,9 @@ impl LargeSource {
         let lost = self.chunks.iter_mut().filter(|(_, chunk)| down(&chunk.carrier));
         let lose = |(index, chunk): (&ChunkIndex, &mut SentChunk)| {
             if chunk.overtook == Some(Finding::Again) {
-                *chunk = SentChunk { carrier: chunk.carrier.lost(), ..chunk.damaged() };
+                *chunk = chunk.damaged();
             } else {
-                (chunk.carrier, chunk.sent) = (chunk.carrier.lost(), None);
+                (chunk.carrier, chunk.sent) = (Carrier::Lost, None);
             }
             (*index, chunk.attempt)
         };
@@ -120,6 +128,24 @@ impl LargeSource {
     pub(super) fn carrier(&mut self, index: ChunkIndex, attempt: Option<Attempt>) -> Option<&mut Carrier> {
         let chunk = self.chunks.get_mut(&index).filter(|chunk| attempt.is_none_or(|a| a == chunk.attempt));
         chunk.map(|chunk| &mut chunk.carrier)
+    }
+
+    /// Notes that a lane had a chunk of `len` bytes whole. Gives `len` if that is the first time, 0
+    /// else.
+    pub(super) fn hand(&mut self, index: ChunkIndex, len: u64) -> u64 {
+        let chunk = self.chunks.get_mut(&index).filter(|chunk| !chunk.is_handed);
+        let len = chunk.map_or(0, |chunk| {
+            chunk.is_handed = true;
+            len
+        });
+        self.bytes_done = self.bytes_done.saturating_add(len);
+        len
+    }
+
+    /// The bytes of a part of it.
+    fn bytes_of(&self, part: &TreePart) -> u64 {
+        let bytes_below = |chunks: u64| chunks.saturating_mul(self.map.size().bytes()).min(self.map.len());
+        bytes_below(part.start.0.saturating_add(part.chunks)).saturating_sub(bytes_below(part.start.0))
     }
 
     pub(super) fn map(&self) -> ChunkMap {
@@ -177,6 +203,9 @@ impl Sender {
             if let Err(e) = large.merger.insert_part(part) {
                 return refused(&e);
             }
+            let bytes = large.bytes_of(part);
+            large.bytes_done = large.bytes_done.saturating_add(bytes);
+            self.payload.done = self.payload.done.saturating_add(bytes);
         }
         let parts = large.merger.parts_held();
         if !self.outstanding.hold(std::mem::replace(&mut large.parts_held, parts), parts) {

@@ -21,19 +21,9 @@ pub(super) enum Carrier {
     /// The unit was handed to this lane whole, under this number.
     Lane(LaneId, u64),
     /// The unit was in hand of this lane when that broke.
-    Interrupted(LaneId, Handed),
-    /// The unit went down with a lane that had it whole, and waits for another.
+    Interrupted(LaneId),
+    /// The unit went down with a lane that had it in part or whole, and waits for another.
     Lost,
-    /// The unit was in hand of a lane that broke, was never handed to one whole, and waits for
-    /// another.
-    Cut,
-}
-
-/// Whether a unit was handed to some lane whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handed {
-    Never,
-    Before,
 }
 
 /// A unit that a lane had in hand when it broke.
@@ -65,14 +55,6 @@ struct SendingLane {
 impl Carrier {
     pub(super) fn of(sent: &Sent) -> Carrier {
         Carrier::Lane(sent.lane, sent.seq)
-    }
-
-    /// The carrier of a unit that went down with this one.
-    pub(super) fn lost(self) -> Carrier {
-        match self {
-            Carrier::Lane(..) | Carrier::Lost | Carrier::Interrupted(_, Handed::Before) => Carrier::Lost,
-            Carrier::None | Carrier::Cut | Carrier::Interrupted(_, Handed::Never) => Carrier::Cut,
-        }
     }
 }
 
@@ -145,15 +127,14 @@ impl Sender {
         let landed = landed.unwrap_or_default();
         let down = |carrier: &Carrier| match carrier {
             Carrier::Lane(on, seq) => *on == lane && !landed.has(*seq),
-            Carrier::Interrupted(on, _) => *on == lane,
-            Carrier::None | Carrier::Lost | Carrier::Cut => false,
+            Carrier::Interrupted(on) => *on == lane,
+            Carrier::None | Carrier::Lost => false,
         };
         for Unfinished { unit, attempt } in ended.unwrap_or_default() {
             if let Some(carrier) = self.carrier(unit, Some(attempt))
                 && !matches!(carrier, Carrier::Lane(..))
             {
-                let handed = if *carrier == Carrier::Lost { Handed::Before } else { Handed::Never };
-                *carrier = Carrier::Interrupted(lane, handed);
+                *carrier = Carrier::Interrupted(lane);
             }
         }
         for (file, state) in &mut self.entries {

@@ -27,7 +27,7 @@ use crate::steps;
 use crate::wire::bundle::bundled_max;
 use crate::wire::message::{Declared, Ending, FileFault, Finding, Message, Outcome, Settlement, Tally, Verdict};
 
-use bundles::SentBundles;
+use bundles::{Bundle, SentBundles};
 use files::LargeSource;
 pub use lanes::Unfinished;
 use lanes::{Carrier, SendingLanes};
@@ -182,8 +182,8 @@ struct PayloadBytes {
     all: u64,
     /// The bytes of them that were sent before, in part at least.
     again: u64,
-    /// The lengths of units that were handed to a lane whole for the first time.
-    first: u64,
+    /// The lengths of what is not to be sent for the first time any more.
+    done: u64,
 }
 
 /// The state of an entry, from its offer to its outcome. An entry that is settled is removed,
@@ -265,11 +265,12 @@ impl Sender {
         (self.payload.all, self.payload.again)
     }
 
-    /// The lengths of the units that were handed to lanes whole, each of them once: the others are
-    /// still to be sent, those among them that a lost lane had in hand. Holes and units that the
-    /// receiver has count as they stand in their files.
-    pub fn bytes_handed(&self) -> u64 {
-        self.payload.first
+    /// Bytes of files that are not to be sent for the first time any more, each of them once: parts
+    /// that the receiver holds, and units that were handed to lanes whole, holes and units that the
+    /// receiver has among them. Units that a lost lane had in hand are still to be sent. Files that
+    /// turned out to be equal count with their outcomes, and not here.
+    pub fn bytes_done(&self) -> u64 {
+        self.payload.done
     }
 
     /// Whether the receiver wanted the content of an entry that has no outcome, or has it unasked
@@ -351,15 +352,11 @@ impl Sender {
             return;
         }
         self.payload.all += sent.len;
-        let carrier = self.carrier_of(sent.unit);
-        let (is_further, was_whole) = (sent.attempt > Attempt::FIRST, carrier == Carrier::Lost);
-        if is_further || was_whole || carrier == Carrier::Cut {
+        if sent.attempt > Attempt::FIRST || self.carrier_of(sent.unit) == Carrier::Lost {
             self.payload.again += sent.len;
         }
-        // A damaged one may be wanted again whose lane broke before it reported the first sending.
-        if carrier == Carrier::Cut || !(is_further || was_whole) {
-            self.payload.first += sent.unit_len;
-        }
+        let handed = self.hand(sent.unit, sent.unit_len);
+        self.payload.done = self.payload.done.saturating_add(handed);
         if !sent.declared {
             self.declare(Declared {
                 lane: sent.lane,
@@ -372,6 +369,18 @@ impl Sender {
         match sent.unit {
             Unit::Chunk { file, index } => self.chunk_sent(file, index, &sent),
             Unit::Bundle(id) => self.bundle_sent(id, &sent),
+        }
+    }
+
+    /// Notes that a lane had a unit of `len` bytes whole. Gives `len` if that is the first time, 0
+    /// else: a unit may be damaged, lost with its lane and lost by the receiver in any order.
+    fn hand(&mut self, unit: Unit, len: u64) -> u64 {
+        match unit {
+            Unit::Chunk { file, index } => self.large(file).map_or(0, |large| large.hand(index, len)),
+            Unit::Bundle(id) => {
+                let is_first = |bundle: &mut Bundle| !std::mem::replace(&mut bundle.is_handed, true);
+                if self.bundles.get_mut(id).is_some_and(is_first) { len } else { 0 }
+            }
         }
     }
 
@@ -408,6 +417,10 @@ impl Sender {
         self.settle_unasked(file, &state, &outcome)?;
         if let OfferState::Large(large) = state {
             self.outstanding.release(&large);
+            if !matches!(outcome, Outcome::Committed(_)) {
+                // Its bytes are those of its outcome now.
+                self.payload.done = self.payload.done.saturating_sub(large.bytes_done);
+            }
             let root = match outcome {
                 Outcome::Committed(root) => Some(root),
                 Outcome::Equal(root) => Some(Some(root)),

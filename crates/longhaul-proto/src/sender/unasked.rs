@@ -123,7 +123,7 @@ impl Sender {
             return Err(wrong_digest(Unit::Chunk { file, index: longhaul_core::ChunkIndex(0) }));
         }
         self.payload.all += *len;
-        self.payload.first += *len;
+        self.payload.done += *len;
         Ok(())
     }
 }

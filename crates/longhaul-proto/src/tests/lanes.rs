@@ -1,7 +1,8 @@
 //! Tests of lost lanes, by hand on each machine.
 
+use longhaul_core::digest::TreePart;
 use longhaul_core::limits::LANES_EVER_MAX;
-use longhaul_core::{Attempt, BundleId, ChunkIndex, Digest, FaultCode, FileId, LaneId, Unit};
+use longhaul_core::{Attempt, BundleId, ChunkIndex, ChunkSize, Digest, FaultCode, FileId, LaneId, Unit};
 
 use super::hostile_receiver::{asked_for, verdict, want};
 use super::items::{CHUNK, file};
@@ -9,7 +10,10 @@ use super::victim::{CV, Victim, chunk};
 use crate::Sender;
 use crate::receiver;
 use crate::sender::{SenderAction, Sent, Unfinished};
-use crate::wire::message::{Declared, Finding, LandedUnits, LaneClosed, LaneLost, Message, UdpLaneClosed};
+use crate::wire::message::{
+    Declared, Finding, LandedUnits, LaneClosed, LaneLost, LostChunk, Message, Outcome, Resume, SendAgain, Settlement,
+    Tally, UdpLaneClosed,
+};
 
 const LANE: LaneId = LaneId(7);
 
@@ -126,7 +130,7 @@ fn only_what_the_lost_lane_carried_and_no_verdict_has_named_is_read_again() {
     assert_eq!(orders(&mut sender).0, [(bundle, Attempt::FIRST)]);
     sender.handle_sent(sent(bundle, LaneId(9), 0));
     assert_eq!(sender.bytes_sent(), (40, 10), "what goes over a lane again is counted as such");
-    assert_eq!(sender.bytes_handed(), 30, "each of three units once");
+    assert_eq!(sender.bytes_done(), 30, "each of three units once");
 }
 
 #[test]
@@ -139,10 +143,10 @@ fn a_unit_that_a_lost_lane_had_in_hand_is_handed_over_for_the_first_time_when_an
         sender.handle_lane_ended(lane, Some(Unfinished { unit: chunk(1), attempt: Attempt::FIRST }));
         sender.handle_message(closed(lane, 1));
         assert_eq!(orders(&mut sender).0, [(chunk(1), Attempt::FIRST)]);
-        assert_eq!(sender.bytes_handed(), 10, "a part of a unit is no unit");
+        assert_eq!(sender.bytes_done(), 10, "a part of a unit is no unit");
     }
     sender.handle_sent(sent(chunk(1), LaneId(9), 0));
-    assert_eq!(sender.bytes_handed(), 20, "nothing is left to send");
+    assert_eq!(sender.bytes_done(), 20, "nothing is left to send");
     assert_eq!(sender.bytes_sent(), (20, 10));
     // Whole, lost, and in hand of a lane that breaks too: it was counted.
     sender.handle_lane_joined(LaneId(9));
@@ -152,33 +156,75 @@ fn a_unit_that_a_lost_lane_had_in_hand_is_handed_over_for_the_first_time_when_an
     sender.handle_lane_ended(LaneId(10), Some(Unfinished { unit: chunk(1), attempt: Attempt::FIRST }));
     sender.handle_message(closed(LaneId(10), 0));
     sender.handle_sent(sent(chunk(1), LaneId(11), 0));
-    assert_eq!((sender.bytes_handed(), sender.bytes_sent()), (20, (30, 20)));
+    assert_eq!((sender.bytes_done(), sender.bytes_sent()), (20, (30, 20)));
 }
 
 #[test]
-fn nothing_is_left_to_send_of_holes_and_of_what_the_receiver_has_once_they_were_handed_over() {
-    let mut sender = asked();
-    (0..3).for_each(|n| sender.handle_sent(Sent { len: 0, ..sent(chunk(n), LANE, n) }));
-    assert_eq!((sender.bytes_handed(), sender.bytes_sent()), (30, (0, 0)));
-}
-
-#[test]
-fn a_unit_whose_lane_broke_before_its_report_and_that_came_damaged_is_handed_over_once() {
-    let mut sender = asked();
-    let bundle = Unit::Bundle(BundleId(0));
-    sender.handle_lane_joined(LANE);
-    for unit in [chunk(0), bundle] {
-        sender.handle_message(verdict(unit, 1, Finding::Again));
-    }
-    sender.handle_lane_ended(LANE, [chunk(0), bundle].map(|unit| Unfinished { unit, attempt: Attempt::FIRST }));
-    sender.handle_message(closed(LANE, 0));
-    assert_eq!(orders(&mut sender).0, [chunk(0), bundle].map(|unit| (unit, Attempt(2))));
-    for _ in 0..2 {
-        for unit in [chunk(0), bundle] {
-            sender.handle_sent(Sent { attempt: Attempt(2), ..sent(unit, LaneId(8), 0) });
+fn each_byte_of_a_file_is_done_once_whether_it_is_held_or_a_hole_or_equal_or_sent() {
+    for is_equal in [false, true] {
+        let mut sender = asked_for(vec![file("large", 9 * CHUNK)]);
+        let part = TreePart { start: ChunkIndex(0), chunks: 4, digest: CV };
+        let chunk_size = ChunkSize::from_bytes(CHUNK as u64).expect("a size");
+        let resume = Resume { file: FileId(0), chunk: chunk_size, parts: vec![part], more: false };
+        sender.handle_message(Message::Resume(resume));
+        sender.handle_message(want(0, 4, 5));
+        assert_eq!(sender.bytes_done(), 4 * CHUNK as u64, "what the receiver holds");
+        for n in 4..9 {
+            // Only the first of them goes over the lane.
+            let len = if n == 4 { CHUNK as u64 } else { 0 };
+            sender.handle_sent(Sent { len, unit_len: CHUNK as u64, ..sent(chunk(n), LANE, n) });
+            // The receiver counts what is equal as resumed.
+            sender.handle_message(Message::Tally(Tally { resumed: n * CHUNK as u64, ..Tally::default() }));
+            assert_eq!(sender.bytes_done(), (n + 1) * CHUNK as u64);
         }
-        assert_eq!(sender.bytes_handed(), 20, "each of two units");
+        let actions = std::iter::from_fn(|| sender.poll_action());
+        let checked = actions.filter_map(|action| match action {
+            SenderAction::CheckSource { root, .. } => Some(root),
+            _ => None,
+        });
+        let root = checked.last().expect("all of it was read");
+        sender.handle_check_source(FileId(0), Ok(()));
+        (4..9).for_each(|n| sender.handle_message(verdict(chunk(n), 1, Finding::Good(CV))));
+        let outcome = if is_equal { Outcome::Equal(root) } else { Outcome::Committed(Some(root)) };
+        sender.handle_message(Message::Settled(vec![Settlement { file: FileId(0), outcome }]));
+        assert!(orders(&mut sender).0.is_empty() && !sender.is_over());
+        let done = if is_equal { 0 } else { 9 * CHUNK as u64 };
+        assert_eq!(sender.bytes_done(), done, "a file that was not committed is done by its outcome");
     }
+}
+
+#[test]
+fn a_unit_is_done_once_however_often_it_is_damaged_and_lost_with_its_lane_and_by_the_receiver() {
+    let mut sender = asked();
+    let units = [chunk(0), Unit::Bundle(BundleId(0))];
+    let mut attempt = Attempt::FIRST;
+    for lane in (20..26).map(LaneId) {
+        // It comes damaged before or after this side's report, and the next sending is cut off.
+        sender.handle_lane_joined(lane);
+        let is_reported = lane.0 > 20;
+        for unit in units {
+            if is_reported {
+                sender.handle_sent(Sent { attempt, ..sent(unit, lane, 0) });
+            }
+            if lane.0 < 22 {
+                sender.handle_message(verdict(unit, attempt.0, Finding::Again));
+            }
+        }
+        assert_eq!(sender.bytes_done(), if is_reported { 20 } else { 0 }, "each of two units, in {lane:?}");
+        let in_hand = if lane.0 < 22 && is_reported { attempt.next() } else { attempt };
+        sender.handle_lane_ended(lane, units.map(|unit| Unfinished { unit, attempt: in_hand }));
+        sender.handle_message(closed(lane, 0));
+        let (reads, _) = orders(&mut sender);
+        attempt = reads.last().expect("it is read again").1;
+        assert!(units.iter().all(|unit| reads.contains(&(*unit, attempt))), "{reads:?}");
+    }
+    sender.handle_sent(Sent { attempt, ..sent(chunk(0), LANE, 0) });
+    sender.handle_message(verdict(chunk(0), attempt.0, Finding::Good(CV)));
+    let lost = LostChunk { index: ChunkIndex(0), attempt: attempt.next(), digest: *CV.bytes() };
+    sender.handle_message(Message::SendAgain(SendAgain { file: FileId(0), chunks: vec![lost] }));
+    sender.handle_sent(Sent { attempt: attempt.next(), ..sent(chunk(0), LANE, 1) });
+    assert!(!sender.is_over());
+    assert_eq!(sender.bytes_done(), 20, "it was sent before the receiver lost it");
 }
 
 #[test]

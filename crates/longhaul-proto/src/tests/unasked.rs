@@ -293,7 +293,7 @@ fn a_receiver_says_the_root_that_was_said_or_the_session_ends() {
     let mut sender = said();
     sender.handle_message(settled(0, ROOT));
     assert!(!sender.is_over());
-    assert_eq!((sender.bytes_sent(), sender.bytes_handed()), ((100, 0), 100));
+    assert_eq!((sender.bytes_sent(), sender.bytes_done()), ((100, 0), 100));
     sender.handle_message(settled(1, [6; 32]));
     assert!(sender.is_over());
 }

@@ -377,7 +377,7 @@ impl SenderLoop<'_> {
             self.buffers.fit(&self.link, &self.workers);
         }
         let state = RoundState {
-            remaining: self.course.totals.left_to_send(self.machine.bytes_handed(), self.machine.tally().resumed),
+            remaining: self.course.totals.left_to_send(self.machine.bytes_done()),
             at_work: self.workers.is_at_work() || self.is_scanning(),
             waits_for: self.waits_for(),
         };

@@ -104,10 +104,11 @@ impl Totals {
         self.sessions.arrived_of(tally)
     }
 
-    /// Bytes that this session has still to send after `sent`. `None` if the scan is not over.
-    /// Nobody knows how much was sent of a file that failed.
-    pub(crate) fn left_to_send(&self, sent: u64, resumed: u64) -> Option<u64> {
-        let settled = [self.entries.done_without().bytes, self.sessions.committed().bytes, sent, resumed];
+    /// Bytes that this session has still to send, `done` of which it has sent or need not send.
+    /// Files that were not committed count with their outcomes alone. `None` if the scan is not
+    /// over. Nobody knows how much was sent of a file that failed.
+    pub(crate) fn left_to_send(&self, done: u64) -> Option<u64> {
+        let settled = [self.entries.done_without().bytes, self.sessions.committed().bytes, done];
         let left = || settled.into_iter().fold(self.entries.found().bytes, u64::saturating_sub);
         (self.scanned && self.entries.failures().all == 0).then(left)
     }
@@ -255,8 +256,27 @@ mod tests {
             let session =
                 Progress { bytes_committed: all, files_committed: all, bytes_sent: all, ..Progress::default() };
             assert_eq!(totals.progress_with(&session).bytes_committed, all);
-            assert_eq!(totals.left_to_send(all, all), Some(0));
+            assert_eq!(totals.left_to_send(all), Some(0));
         }
+    }
+
+    #[test]
+    fn what_is_left_to_send_is_all_without_what_was_done_and_what_outcomes_settled() {
+        let (mut totals, files) = (Totals::default(), [100, 20, 3].map(file));
+        files.iter().for_each(|file| totals.found(file));
+        assert_eq!(totals.left_to_send(0), None, "more may be found");
+        totals.scanned = true;
+        assert_eq!(totals.left_to_send(60), Some(63));
+        // The second file was equal: the sender counts it no more once that is settled.
+        assert_eq!(totals.left_to_send(120), Some(3));
+        totals.settled(&files[1], &FileStatus::Skipped);
+        totals.settled(&files[0], &FileStatus::Committed);
+        assert_eq!((totals.left_to_send(100), totals.left_to_send(103)), (Some(3), Some(0)));
+        totals.session_over(&Moved::default());
+        totals.begin_session();
+        assert_eq!(totals.left_to_send(0), Some(3), "of what earlier sessions committed nothing is left");
+        totals.settled(&files[2], &FileStatus::Failed(Fault::protocol("a fault")));
+        assert_eq!(totals.left_to_send(0), None);
     }
 
     #[test]
