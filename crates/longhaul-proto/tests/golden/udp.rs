@@ -3,7 +3,7 @@
 use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FileId, LaneId, Transport, Unit};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
-use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoinError, UdpJoined, key_context};
+use longhaul_proto::udp::join::{JOIN_BYTES, UdpJoin, UdpJoinError, UdpJoined, early_session, key_context};
 use longhaul_proto::udp::packet::{
     CloseReason, DataPlace, LaneIndex, Outer, OuterBody, PacketError, PacketKind, PacketNumber, PieceBytes, SendTime,
     Serial, SizeSearch, TAG_BYTES, UnitBody, UnitCut, check_probe, decode_end, encode_end,
@@ -289,6 +289,21 @@ const JOINS: [&str; 5] = [
     "2201980501020304050607080404040404040404040404040404040400000000",
     "b747dddd5a0560c59156672883fb8b48d4291051bb725866f90b980aeeaa38b8",
     "01010101010101010101010101010101020000000303030303030303030303030303030304040404040404040404040404040404",
+];
+
+#[test]
+fn a_udp_lane_that_is_asked_for_before_its_session_has_a_name_joins_by_these_bytes() {
+    let key = JoinKey([5; 32]);
+    let join = UdpJoin { session: early_session(&key), ..join() };
+    let asked = join.encode(&key);
+    assert_eq!((hex(&asked[..48]), hex(&asked[1200..])), (EARLY_JOIN[0].to_owned(), EARLY_JOIN[1].to_owned()));
+    assert_eq!(hex(&key_context(&join, &joined())), EARLY_JOIN[2], "its keys are those of this name");
+}
+
+const EARLY_JOIN: [&str; 3] = [
+    "2101e422010203041c982cf8486a1d8e71049f6108f3aad2020000000303030303030303030303030303030340000000",
+    "7f8ed51915420f93db02d2fc25f0667562ff7d82aa966003778a2b3a113f44f4",
+    "1c982cf8486a1d8e71049f6108f3aad2020000000303030303030303030303030303030304040404040404040404040404040404",
 ];
 
 #[test]
