@@ -54,7 +54,8 @@ pub enum UdpFigure {
     Dropped,
     /// Packets that did not open.
     Forged,
-    /// Joins of this lane, or answers to its join, that came once more.
+    /// Joins of this lane, or answers to its join, that came once more, as far as late answers
+    /// explain them. Counted by the end that receives files.
     JoinedAgain,
 }
 

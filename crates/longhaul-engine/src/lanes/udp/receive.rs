@@ -11,7 +11,7 @@ use std::time::Duration;
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::UDP_DATAGRAM_BYTES_SAFE;
 use longhaul_core::{Fault, FaultCode};
-use longhaul_net::{Opener, ReceivedPiece, UdpFigure};
+use longhaul_net::{Opener, ReceivedPiece, UdpFigure, UdpHandle};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::packet::{
     CloseReason, DataPlace, LaneIndex, OUTER_BYTES, Outer, OuterBody, Serial, SizeSearch, TAG_BYTES, UnitBody,
@@ -98,11 +98,10 @@ pub(crate) fn run(
         let now = thread.clock.now();
         send_last(&mut thread.joined.lane.send, thread.joined.there, now, OuterBody::Close, &reason.encode());
     }
-    let machine = &thread.core.machine;
-    if machine.counts().wrong > 0 {
+    let (machine, joined_again) = (&thread.core.machine, thread.joined.lane.handle.get(UdpFigure::JoinedAgain));
+    if machine.counts().wrong > 0 || joined_again > 0 {
         let (wrong, packets) = (machine.counts().wrong, machine.counts().packets);
-        let joined_again = thread.joined.lane.handle.get(UdpFigure::JoinedAgain);
-        tracing::info!(target: "longhaul::lanes", wrong, joined_again, packets, "datagrams came to a UDP lane that were not its other end's");
+        tracing::info!(target: "longhaul::lanes", wrong, joined_again, packets, "datagrams came to a UDP lane that were not its other end's, or joins that came again");
     }
     let beyond = machine.whole_beyond().map(|serial| serial.0).collect();
     (UdpLanded { below: machine.below().0, beyond }, result)
@@ -212,9 +211,8 @@ impl ReceiveThread<'_> {
         for run in runs {
             let came = self.arrivals.note(self.clock, run.came);
             for datagram in run.datagrams() {
-                // Whoever repeats it, it was not made up.
                 if *datagram == *self.joined.greeting {
-                    self.joined.lane.handle.add(UdpFigure::JoinedAgain, 1);
+                    greeted_again(&self.joined.lane.handle, &mut self.core.machine);
                     continue;
                 }
                 if !self.core.take_in(came, datagram, opener, sink)? {
@@ -234,6 +232,16 @@ impl ReceiveThread<'_> {
             self.joined.lane.handle.heard(heard as u64);
         }
         Ok(heard > 0)
+    }
+}
+
+/// Counts a join, or the answer to it, that came once more. A few are explained by answers that
+/// were late or lost; more are somebody's who recorded it, and count as what others made up.
+fn greeted_again(handle: &UdpHandle, machine: &mut UdpReceiving) {
+    if handle.get(UdpFigure::JoinedAgain) < GREETINGS_EXPECTED {
+        handle.add(UdpFigure::JoinedAgain, 1);
+    } else {
+        machine.refused();
     }
 }
 
@@ -456,6 +464,9 @@ struct IncomingPiece<'a> {
     arrived: Arrived,
 }
 
+/// Joins that come again, or answers to them, that need no attacker: a dialler says one each 0.3 s
+/// or three round trips, and the other end takes them apart until the lane stands.
+const GREETINGS_EXPECTED: u64 = 16;
 /// Bytes of a status: it passes wherever the join has passed.
 const STATUS_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize - OUTER_BYTES - TAG_BYTES;
 /// The time between two looks whether the lane was closed, or is lost.
