@@ -66,8 +66,8 @@ pub use tls::{GreetLimits, PeerCheck, ServerTls};
 pub use transport::{LaneTransport, PieceRoom, ReceivedPiece, UnitPart};
 pub use tunnel::{Tunnel, TunnelDoor};
 pub use udp::{
-    Asking, AskingEnd, Knock, Knocks, LaneEnd, NotOpened, Opener, PassedSeat, RelayClaim, SEAL_BYTES, Sealer, UdpDial,
-    UdpFigure, UdpHandle, UdpLane, UdpReceiveHalf, UdpRelay, UdpSeat, UdpSecret, UdpSendHalf,
+    Asking, AskingHandle, Knock, Knocks, LaneEnd, NotOpened, Opener, PassedSeat, RelayClaim, SEAL_BYTES, Sealer,
+    UdpDial, UdpFigure, UdpHandle, UdpLane, UdpReceiveHalf, UdpRelay, UdpSeat, UdpSecret, UdpSendHalf,
 };
 pub use wire::{Congestion, LaneOptions, More};
 

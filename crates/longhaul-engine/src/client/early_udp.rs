@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendError, bounded};
 use longhaul_core::LaneId;
 use longhaul_core::limits::UDP_LANES_EARLY_MAX;
-use longhaul_net::{Asking, AskingEnd, NetError, Over};
+use longhaul_net::{Asking, AskingHandle, NetError, Over};
 use longhaul_proto::wire::message::{CAP_UDP_EARLY, GrantedLanes, Transport, Welcome};
 
 use super::dialling::UdpDoor;
@@ -27,7 +27,7 @@ pub(super) struct EarlyUdp(Mutex<BTreeMap<LaneId, AskedLane>>);
 /// A lane that was asked for. It is asked for no more once this is dropped.
 struct AskedLane {
     told: Receiver<Result<JoinedUdp, Unjoined>>,
-    end: AskingEnd,
+    handle: AskingHandle,
     peer: String,
     patience: Duration,
 }
@@ -38,37 +38,40 @@ impl EarlyUdp {
     pub(super) fn ask(door: &UdpDoor, terms: &UdpTerms, count: u32) -> EarlyUdp {
         let one = |id| {
             let (local, to) = door(None)?;
-            let ((tell, told), end, terms) = (bounded(1), AskingEnd::default(), terms.clone());
-            let (order, ends) = (UdpOrder { to, local, id, admit: 0 }, end.clone());
+            // It holds nothing: a lane that nobody takes comes back to the thread that dialled it.
+            let ((tell, told), handle, terms) = (bounded(0), AskingHandle::default(), terms.clone());
+            let (order, asking) = (UdpOrder { to, local, id, admit: 0 }, handle.clone());
             let patience = Asking::over(terms.round_trip).at_most;
             tokio::task::spawn_blocking(move || {
-                let _ = tell.send(dial_early(&order, &terms, ends));
+                if let Err(SendError(Ok(joined))) = tell.send(dial_early(&order, &terms, asking)) {
+                    // Its other end need not wait for it.
+                    joined.refuse();
+                }
             });
-            Some((id, AskedLane { told, end, peer: to.to_string(), patience }))
+            Some((id, AskedLane { told, handle, peer: to.to_string(), patience }))
         };
         let ids = (0..count.min(UDP_LANES_EARLY_MAX)).map(LaneId);
         EarlyUdp(Mutex::new(ids.map_while(one).collect()))
     }
 
-    /// Gives up the lanes that the session does not have.
+    /// Gives up the lanes that the session does not have. The others are asked for once more: what
+    /// was said before may have been lost, or have found no place to wait.
     pub(super) fn agreed(self, welcome: &Welcome, granted: &GrantedLanes) -> EarlyUdp {
         let ids = granted.first.0..granted.first.0.saturating_add(granted.count);
         let is_known = welcome.caps & CAP_UDP_EARLY != 0 && granted.transport == Transport::Udp;
-        self.lock().retain(|id, _| is_known && ids.contains(&id.0));
+        let mut lanes = self.lock();
+        lanes.retain(|id, _| is_known && ids.contains(&id.0));
+        lanes.values().for_each(|lane| lane.handle.urge());
+        drop(lanes);
         self
     }
 
-    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for,
-    /// or came to nothing before its other end could answer.
+    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for.
+    /// One that was is never dialled anew: its other end may give it away to the socket that asked.
     pub(super) fn take(&self, id: LaneId) -> Option<Result<JoinedUdp, Unjoined>> {
         let asked = self.lock().remove(&id)?;
         match asked.told.recv_timeout(asked.patience) {
-            Ok(Ok(joined)) => Some(Ok(joined)),
-            Ok(Err(error)) => {
-                let fault = longhaul_core::Fault::from(error);
-                tracing::debug!(target: "longhaul::session", lane = id.0, %fault, "a lane that was asked for early");
-                None
-            }
+            Ok(result) => Some(result),
             Err(RecvTimeoutError::Timeout) => {
                 let (peer, seconds) = (asked.peer.clone(), asked.patience.as_secs());
                 Some(Err(NetError::NoAnswer { peer, seconds, over: Over::Udp }.into()))
@@ -84,11 +87,7 @@ impl EarlyUdp {
 
 impl Drop for AskedLane {
     fn drop(&mut self) {
-        self.end.end();
-        // Its other end need not wait for it.
-        if let Ok(Ok(joined)) = self.told.try_recv() {
-            joined.refuse();
-        }
+        self.handle.end();
     }
 }
 
@@ -96,9 +95,36 @@ impl Drop for AskedLane {
 mod tests {
     use std::sync::Arc;
 
+    use crossbeam_channel::Sender;
+
     use super::*;
     use crate::lanes::udp::desk::tests::World;
     use crate::session::handshake::tests::welcome;
+
+    /// A lane that was asked for, and where its result is told.
+    fn asked_lane(patience: Duration) -> (Sender<Result<JoinedUdp, Unjoined>>, AskedLane) {
+        let (tell, told) = bounded(1);
+        (tell, AskedLane { told, handle: AskingHandle::default(), peer: "192.0.2.1:7214".to_owned(), patience })
+    }
+
+    #[test]
+    fn a_lane_that_was_asked_for_early_is_never_dialled_anew() {
+        let (joined, _accepted) = World::new().lane(None);
+        let hour = Duration::from_secs(3600);
+        let [answered, failed, silent] = [hour, hour, Duration::ZERO].map(asked_lane);
+        let handle = answered.1.handle.clone();
+        answered.0.send(Ok(joined)).expect("room");
+        failed.0.send(Err(NetError::Closed { peer: String::new() }.into())).expect("room");
+        let lanes = [answered.1, failed.1, silent.1].into_iter().enumerate();
+        let early = EarlyUdp(Mutex::new(lanes.map(|(id, lane)| (LaneId(id as u32), lane)).collect()));
+        assert!(matches!(early.take(LaneId(0)), Some(Ok(_))));
+        assert!(handle.is_ended(), "nobody asks for a lane any more that was taken");
+        assert!(matches!(early.take(LaneId(1)), Some(Err(Unjoined::Net(NetError::Closed { .. })))));
+        assert!(matches!(early.take(LaneId(2)), Some(Err(Unjoined::Net(NetError::NoAnswer { .. })))));
+        for id in [0, 3] {
+            assert!(early.take(LaneId(id)).is_none(), "lane {id} is not asked for");
+        }
+    }
 
     #[tokio::test]
     async fn only_lanes_that_the_session_has_and_that_its_acceptor_answers_early_are_waited_for() {

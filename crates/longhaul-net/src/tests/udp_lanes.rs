@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{PATIENCE, Port, identity, meanwhile};
 use crate::{
-    Asking, AskingEnd, GreetLimits, Identity, Knock, Knocks, LaneOptions, LaneStream, NetError, PeerCheck,
+    Asking, AskingHandle, GreetLimits, Identity, Knock, Knocks, LaneOptions, LaneStream, NetError, PeerCheck,
     QuicListener, SEAL_BYTES, ServerTls, UdpDial, UdpFigure, UdpLane, UdpReceiveHalf, UdpSecret,
 };
 
@@ -63,7 +63,7 @@ impl UdpPort {
 }
 
 fn patient() -> Asking {
-    Asking { every: Duration::from_millis(50), at_most: PATIENCE, end: None }
+    Asking { every: Duration::from_millis(50), at_most: PATIENCE, handle: None }
 }
 
 fn is_answer(datagram: &[u8]) -> Option<()> {
@@ -166,7 +166,7 @@ fn a_host_of_several_addresses_answers_from_the_one_that_was_knocked_at() {
 fn nobody_is_answered_by_the_port_itself() {
     let port = UdpPort::open("127.0.0.1:0");
     let stranger = UdpDial::new(port.at("127.0.0.1"), None).unwrap();
-    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(200), end: None };
+    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(200), handle: None };
     // Kinds that lanes have, others, and more than any of them; whatever came would be an answer.
     for question in [QUESTION, ANSWER, b"\x23", b"\0", &[0x21; 1232], &[0x21; 9000]] {
         let said = stranger.ask(question, &asking, |answer| Some(answer.to_vec()));
@@ -199,7 +199,7 @@ fn what_is_too_long_or_too_much_is_not_kept() {
 fn who_asks_is_held_up_by_no_flood() {
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dial = UdpDial::new(peer.local_addr().unwrap(), None).unwrap();
-    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(100), end: None };
+    let asking = Asking { every: Duration::from_millis(20), at_most: Duration::from_millis(100), handle: None };
     peer.connect(dial.socket.local_addr().unwrap()).unwrap();
     peer.send(b"no answer").unwrap();
     let begun = Instant::now();
@@ -214,23 +214,37 @@ fn who_asks_is_held_up_by_no_flood() {
 }
 
 #[test]
-fn a_question_that_was_ended_waits_for_no_answer() {
+fn a_question_is_said_at_once_when_it_is_urged_and_ends_when_it_is_ended() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    nobody.set_read_timeout(Some(PATIENCE)).unwrap();
     let dial = UdpDial::new(nobody.local_addr().unwrap(), None).unwrap();
-    let end = AskingEnd::default();
-    let asking = Asking { end: Some(end.clone()), every: PATIENCE, at_most: PATIENCE };
+    let handle = AskingHandle::default();
+    // Neither is due by itself while this test runs.
+    let hour = Duration::from_secs(3600);
+    let asking = Asking { handle: Some(handle.clone()), every: hour, at_most: 2 * hour };
     let asked = meanwhile(move || dial.ask(QUESTION, &asking, is_answer).unwrap_err());
-    nobody.recv(&mut [0; 100]).unwrap();
-    end.end();
+    let mut said = [0; 100];
+    nobody.recv(&mut said).unwrap();
+    handle.urge();
+    said.fill(0);
+    nobody.recv(&mut said).unwrap();
+    assert_eq!(said, QUESTION[..said.len()]);
+    handle.end();
     let ended = asked();
     assert!(matches!(ended, NetError::Closed { .. }), "{ended:?}");
+}
+
+#[test]
+fn a_question_about_a_lane_whose_session_is_yet_to_stand_does_not_end_by_itself() {
+    let asking = Asking::early(Duration::from_millis(200), AskingHandle::default());
+    assert_eq!((asking.every, asking.at_most), (Duration::from_millis(600), Duration::MAX));
 }
 
 #[test]
 fn a_repeated_question_comes_to_the_socket_apart_and_not_to_the_port() {
     let mut port = UdpPort::open("127.0.0.1:0");
     let dial = UdpDial::new(port.at("127.0.0.1"), None).unwrap();
-    let once = Asking { every: PATIENCE, at_most: Duration::from_millis(1), end: None };
+    let once = Asking { every: PATIENCE, at_most: Duration::from_millis(1), handle: None };
     dial.ask(QUESTION, &once, is_answer).unwrap_err();
     let knock = port.next();
     let (_, far) = secrets();

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
 use longhaul_sys::udp::{self, Inbox, Readiness};
 
 use super::socket::{connected_payload, dialling};
@@ -32,18 +31,35 @@ pub struct Asking {
     pub every: Duration,
     /// The time after which nobody answers.
     pub at_most: Duration,
-    /// Ends it earlier. `None` if nobody does.
-    pub end: Option<AskingEnd>,
+    /// Ends it earlier, or has it said at once. `None` if nobody does.
+    pub handle: Option<AskingHandle>,
 }
 
-/// The end of a question, for other threads. Clones end the same one.
+/// A hold on a question for other threads. Clones hold the same one. What they order is done within
+/// a tenth of a second.
 #[derive(Clone, Debug, Default)]
-pub struct AskingEnd(Arc<AtomicBool>);
+pub struct AskingHandle(Arc<AskingOrders>);
 
-impl AskingEnd {
-    /// Ends it, within a tenth of a second.
+#[derive(Debug, Default)]
+struct AskingOrders {
+    is_ended: AtomicBool,
+    is_urged: AtomicBool,
+}
+
+impl AskingHandle {
+    /// Ends it.
     pub fn end(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Has it said once more, before that is due.
+    pub fn urge(&self) {
+        self.0.is_urged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was ended.
+    pub fn is_ended(&self) -> bool {
+        self.0.is_ended.load(Ordering::Relaxed)
     }
 }
 
@@ -51,18 +67,23 @@ impl Asking {
     /// As udp lanes ask: each 3 round trips, 0.3 s at least, for 4 s, after which UDP is taken for
     /// blocked.
     pub fn over(round_trip: Duration) -> Asking {
-        Asking { every: (3 * round_trip).clamp(EVERY_MIN, AT_MOST / 2), at_most: AT_MOST, end: None }
+        Asking { every: (3 * round_trip).clamp(EVERY_MIN, AT_MOST / 2), at_most: AT_MOST, handle: None }
     }
 
-    /// The same for a lane that is dialled before its session is agreed on, so that the other end
-    /// may have another [`HANDSHAKE_SECONDS_MAX`] to answer.
-    pub fn early(round_trip: Duration, end: AskingEnd) -> Asking {
-        let at_most = AT_MOST + Duration::from_secs(HANDSHAKE_SECONDS_MAX);
-        Asking { at_most, end: Some(end), ..Asking::over(round_trip) }
+    /// The same for a lane that is dialled before its session is agreed on: until it is ended. Only
+    /// whoever waits for the session knows how long its other end may take to answer, and a lane
+    /// whose question is given up sooner may be given away to a socket that is closed.
+    pub fn early(round_trip: Duration, handle: AskingHandle) -> Asking {
+        Asking { at_most: Duration::MAX, handle: Some(handle), ..Asking::over(round_trip) }
     }
 
     fn is_ended(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.0.load(Ordering::Relaxed))
+        self.handle.as_ref().is_some_and(AskingHandle::is_ended)
+    }
+
+    /// Whether somebody urges it, which is done once.
+    fn take_urge(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| handle.0.is_urged.swap(false, Ordering::Relaxed))
     }
 }
 
@@ -109,6 +130,9 @@ impl UdpDial {
                 return Err(NetError::NoAnswer { peer, seconds, over: Over::Udp });
             }
             let due = asking.every.saturating_mul(asked);
+            if asking.take_urge() {
+                udp::send_run(&self.socket, question, u16::MAX).map_err(failed)?;
+            }
             if spent >= due {
                 // A datagram that this host drops is asked again like one that the network drops.
                 udp::send_run(&self.socket, question, u16::MAX).map_err(failed)?;
@@ -116,7 +140,7 @@ impl UdpDial {
                 continue;
             }
             let patience = due.min(asking.at_most).saturating_sub(spent);
-            let patience = if asking.end.is_some() { patience.min(END_LOOK) } else { patience };
+            let patience = if asking.handle.is_some() { patience.min(ORDERS_LOOK) } else { patience };
             udp::wait(&self.socket, Readiness::Incoming, patience).map_err(failed)?;
             // One look each time, and the clock before the next: whoever floods the socket gains no
             // more time than others.
@@ -128,7 +152,7 @@ impl UdpDial {
     }
 }
 
-/// The time between two looks whether the question was ended.
-const END_LOOK: Duration = Duration::from_millis(100);
+/// The time between two looks at what the handle of a question orders.
+const ORDERS_LOOK: Duration = Duration::from_millis(100);
 const EVERY_MIN: Duration = Duration::from_millis(300);
 const AT_MOST: Duration = Duration::from_secs(4);

@@ -25,7 +25,7 @@ mod relay;
 pub(crate) mod socket;
 mod state;
 
-pub use dial::{Asking, AskingEnd, UdpDial};
+pub use dial::{Asking, AskingHandle, UdpDial};
 pub(crate) use keys::UDP_EXPORTER_LABEL;
 pub use keys::{LaneEnd, NotOpened, Opener, SEAL_BYTES, Sealer, UdpSecret};
 pub use lane::{UdpLane, UdpReceiveHalf, UdpSendHalf};

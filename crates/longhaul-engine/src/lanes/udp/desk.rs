@@ -172,7 +172,7 @@ pub(crate) mod tests {
     use std::thread;
 
     use longhaul_net::{
-        AskingEnd, GreetLimits, Greeted, Identity, Listener, NetErrorKind, PeerCheck, QuicListener, ServerTls,
+        AskingHandle, GreetLimits, Greeted, Identity, Listener, NetErrorKind, PeerCheck, QuicListener, ServerTls,
         dial_control, greet,
     };
     use longhaul_proto::join::JoinKey;
@@ -254,7 +254,7 @@ pub(crate) mod tests {
 
         /// Both ends of a lane, which goes by a relay if there is one. Each has four slots if it
         /// receives.
-        pub(in crate::lanes) fn lane(&mut self, relay: Option<SocketAddr>) -> (JoinedUdp, AcceptedUdp) {
+        pub(crate) fn lane(&mut self, relay: Option<SocketAddr>) -> (JoinedUdp, AcceptedUdp) {
             let joining = self.dialling_to(relay.unwrap_or(self.addr), 0, 4, self.dialer.clone());
             let knock = self.knock();
             let accepted = self.hear(&knock).expect("an honest knock");
@@ -289,7 +289,7 @@ pub(crate) mod tests {
             let (order, terms) =
                 (UdpOrder { to: self.addr, local: None, id: LaneId(id), admit: 0 }, self.dialer.clone());
             let (told, joined) = mpsc::channel();
-            thread::spawn(move || told.send(dial_early(&order, &terms, AskingEnd::default())).is_ok());
+            thread::spawn(move || told.send(dial_early(&order, &terms, AskingHandle::default())).is_ok());
             joined
         }
 

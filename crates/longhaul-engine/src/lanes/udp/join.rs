@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_net::{Asking, AskingEnd, Control, NetError, UdpDial, UdpLane, UdpSecret};
+use longhaul_net::{Asking, AskingHandle, Control, NetError, UdpDial, UdpLane, UdpSecret};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::udp::join::{UdpJoin, UdpJoined, early_session, key_context};
 use longhaul_proto::udp::packet::{CloseReason, LaneIndex, OuterBody};
@@ -91,11 +91,11 @@ pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjo
     dial_asking(order, terms, &Asking::over(terms.round_trip))
 }
 
-/// Dials a lane before its session is agreed on, by the name that both ends know already. Waits for
-/// its other end as [`Asking::early`] says.
-pub(crate) fn dial_early(order: &UdpOrder, terms: &UdpTerms, end: AskingEnd) -> Result<JoinedUdp, Unjoined> {
+/// Dials a lane before its session is agreed on, by the name that both ends know already. Asks
+/// until `handle` ends that.
+pub(crate) fn dial_early(order: &UdpOrder, terms: &UdpTerms, handle: AskingHandle) -> Result<JoinedUdp, Unjoined> {
     let terms = UdpTerms { session: early_session(&terms.key), ..terms.clone() };
-    dial_asking(order, &terms, &Asking::early(terms.round_trip, end))
+    dial_asking(order, &terms, &Asking::early(terms.round_trip, handle))
 }
 
 fn dial_asking(order: &UdpOrder, terms: &UdpTerms, asking: &Asking) -> Result<JoinedUdp, Unjoined> {
