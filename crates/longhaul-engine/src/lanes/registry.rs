@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX};
+use longhaul_core::limits::{LANE_JOIN_SECONDS_MAX, LANES_EVER_MAX, LANES_MAX, UDP_LANES_EARLY_MAX};
 use longhaul_core::{Fault, LaneId, Transport};
 use longhaul_net::{Congestion, LaneStream, Loss, Protection, PublicKey, Seat, Seats, Source, Tally, UdpHandle};
 use longhaul_proto::join::{JoinKey, OPENING_BYTES, Opening};
@@ -305,7 +305,7 @@ impl UdpSessions for Registry {
             expecting.udp.clone().filter(|_| is_open)
         };
         terms(session).or_else(|| {
-            let early = self.early_names().get(session).copied();
+            let early = self.early_names().get(session).copied().filter(|_| lane.0 < UDP_LANES_EARLY_MAX);
             terms(&early?)
         })
     }

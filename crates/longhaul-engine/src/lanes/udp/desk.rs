@@ -3,10 +3,10 @@
 //!
 //! In: [`Knock`]s. Out: an [`AcceptedUdp`], which becomes a lane with the first sealed packet from
 //! its other end. Nobody gets an answer who does not prove that it holds a session's key. A JOIN
-//! that names no open lane costs a look at the table of sessions, and may wait for its session
-//! (`early`). Of proofs there are at most [`PROOFS_PER_S`] a second. A session may run in another
-//! process, which then takes its lanes by
-//! [`take_passed`]. It knows no messages and no files.
+//! that names no open lane costs a look at the tables of sessions. If it names one of the first
+//! lanes, it may wait for its session (`early`), which costs a look at those that wait. Of proofs
+//! there are at most [`PROOFS_PER_S`] a second. A session may run in another process, which then
+//! takes its lanes by [`take_passed`]. It knows no messages and no files.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use longhaul_proto::udp::join::UdpJoin;
 use longhaul_sys::Slot;
 
 use super::accepted::{AcceptedUdp, accept};
-use super::early::EarlyJoins;
+use super::early::{EarlyJoins, may_be_early};
 use super::join::UdpTerms;
 use crate::lanes::join::Unjoined;
 
@@ -83,7 +83,7 @@ impl Desk {
     /// Keeps a knock of which nothing came for a while, as its session may be about to begin.
     pub(crate) fn keep(&mut self, knock: Knock, sessions: &impl UdpSessions) {
         let Ok(claimed) = UdpJoin::claimed(&knock.datagram) else { return };
-        if sessions.terms(&claimed.session, claimed.lane).is_none() {
+        if may_be_early(&claimed) && sessions.terms(&claimed.session, claimed.lane).is_none() {
             self.early.keep(Instant::now(), knock, claimed);
         }
     }

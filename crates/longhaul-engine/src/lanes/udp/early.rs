@@ -27,21 +27,22 @@ impl EarlyJoins {
     /// Keeps a knock with these fields, if it may be an early one. It takes the place of the oldest
     /// of its host if that has its share, else of the oldest of all if there is no other place.
     pub(super) fn keep(&mut self, now: Instant, knock: Knock, join: UdpJoin) {
+        if !may_be_early(&join) {
+            return;
+        }
         self.expire(now);
-        let (from, mut of_host) = (Source::of(knock.from.ip()), Vec::new());
+        let (from, mut first_of_host, mut of_host) = (Source::of(knock.from.ip()), 0, 0);
         for (at, early) in self.0.iter().enumerate() {
             if early.join == join && early.knock.from == knock.from {
                 return;
             }
             if Source::of(early.knock.from.ip()) == from {
-                of_host.push(at);
+                first_of_host = if of_host == 0 { at } else { first_of_host };
+                of_host += 1;
             }
         }
-        if join.lane.0 >= UDP_LANES_EARLY_MAX {
-            return;
-        }
-        if of_host.len() >= EARLY_OF_HOST {
-            self.0.remove(of_host[0]);
+        if of_host >= EARLY_OF_HOST {
+            self.0.remove(first_of_host);
         } else if self.0.len() >= EARLY_JOINS {
             self.0.pop_front();
         }
@@ -63,6 +64,11 @@ impl EarlyJoins {
             self.0.pop_front();
         }
     }
+}
+
+/// Whether a JOIN may be one of before its session.
+pub(super) fn may_be_early(join: &UdpJoin) -> bool {
+    join.lane.0 < UDP_LANES_EARLY_MAX
 }
 
 /// JOINs that wait: 160 KB.

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use longhaul_core::LaneId;
-use longhaul_proto::udp::join::UdpJoin;
+use longhaul_proto::udp::join::{UdpJoin, early_session};
 
+use super::super::desk::UdpSessions;
 use super::super::desk::tests::{SESSION, header};
 use super::super::early::EarlyJoins;
 use super::seats::expecting;
@@ -20,7 +21,7 @@ fn a_lane_that_was_asked_for_before_its_session_is_answered_as_that_begins() {
     assert!(world.desk.hear(&knock, &world.knocks, &registry).is_none());
     world.desk.keep(knock, &registry);
     assert!(world.desk.hear_kept(&world.knocks, &registry).is_empty());
-    let registered = registry.expect(SESSION, expecting(world.acceptor().0, 1));
+    let registered = registry.expect(SESSION, expecting(world.acceptor().0, 5));
     assert!(begun.has_changed().expect("a registry"));
     let (_, accepted) = world.desk.hear_kept(&world.knocks, &registry).pop().expect("it is expected");
     let accepted = accepted.unwrap_or_else(|e| panic!("{e:?}"));
@@ -29,6 +30,9 @@ fn a_lane_that_was_asked_for_before_its_session_is_answered_as_that_begins() {
     dialled.lane.send.send_alone(&header(&dialled), &[0; 5]).expect("sent");
     assert!(accepted.first().is_ok(), "both ends have the same keys");
     assert_eq!(registry.early_count(), 1);
+    let early_name = early_session(&world.dialer.key);
+    let is_had = |name, lane| registry.terms(name, LaneId(lane)).is_some();
+    assert!(is_had(&early_name, 3) && is_had(&SESSION, 4) && !is_had(&early_name, 4));
     drop(registered);
     assert_eq!(registry.early_count(), 0, "a session that is over leaves no name");
 }
