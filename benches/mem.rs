@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use kit::{Arrived, Bench, Contender, Course, Options, Run, Scale, Sides, compete, median, own_cpu_s};
-use longhaul_core::ByteCount;
+use longhaul_core::{Algorithm, Algorithms, ByteCount, Preserve};
 use longhaul_engine::{
     EngineKind, Event, LANES_DEFAULT, MEMORY_DEFAULT, Observer, Protection, Settings, Stop, VoidSource, VoidTarget,
     run_between,
@@ -30,15 +30,17 @@ fn main() -> Result<()> {
     let (safe, private) = (Protection::Safe, Protection::Private);
     let mut contenders = [
         contender("bare safe", move |_| bare::carry(safe, bytes)),
-        contender("engine safe", |_| engine(&runtime, safe, bytes)),
+        contender("engine safe", |_| engine(&runtime, settings(safe), bytes)),
+        contender("engine safe adler32", |_| engine(&runtime, summing(settings(safe)), bytes)),
         contender("bare private", move |_| bare::carry(private, bytes)),
-        contender("engine private", |_| engine(&runtime, private, bytes)),
+        contender("engine private", |_| engine(&runtime, settings(private), bytes)),
     ];
     let course = Course { bytes, files: 1, source: None, target: None, arrived: Arrived::Removed, final_sync: false };
     let runs = compete(&bench.recorder, bench.options.rounds(), &course, &mut contenders)?;
     kit::print_runs(&runs, Scale::Bytes);
     kit::print_ratio(&runs, "engine safe", "bare safe", Some(0.80));
     kit::print_ratio(&runs, "engine private", "bare private", Some(0.75));
+    kit::print_ratio(&runs, "engine safe adler32", "engine safe", Some(0.97));
     print_cost(&runs, "engine safe", 0.50);
     print_cost(&runs, "engine private", 0.70);
     bench.finish();
@@ -62,11 +64,11 @@ fn print_cost(runs: &[Run], what: &str, target: f64) {
 /// A session between two halves of this process. CPU time that no stage counts (session loops,
 /// scheduling, reading from nowhere) is shared out evenly, as it cannot be told which half spent
 /// it.
-fn engine(runtime: &Runtime, protection: Protection, bytes: u64) -> Result<Sides> {
+fn engine(runtime: &Runtime, settings: Settings, bytes: u64) -> Result<Sides> {
     let before = own_cpu_s();
     let (source, target) = (VoidSource { len: bytes, files: 1 }, VoidTarget);
     let (_trigger, stop) = Stop::new();
-    let run = run_between(Arc::new(source), Arc::new(target), settings(protection), Arc::new(Nobody), stop);
+    let run = run_between(Arc::new(source), Arc::new(target), settings, Arc::new(Nobody), stop);
     let report = runtime.block_on(run);
     if let Some(fault) = report.fault {
         bail!("{fault}");
@@ -93,6 +95,13 @@ fn settings(protection: Protection) -> Settings {
         engine: EngineKind::Void,
         ..Settings::default()
     }
+}
+
+/// The same with Adler-32 beside BLAKE3.
+fn summing(settings: Settings) -> Settings {
+    let sums = Algorithms::NONE.with(Algorithm::Adler32);
+    let preserve = Preserve { sums, ..settings.metadata.preserve };
+    Settings { metadata: preserve.into(), ..settings }
 }
 
 struct Nobody;

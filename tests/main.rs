@@ -60,6 +60,7 @@ mod sizes;
 mod ssh;
 mod streams;
 mod stripes;
+mod sums;
 mod swaps;
 mod terminal;
 mod trees;

@@ -12,6 +12,7 @@ use blake3::hazmat::HasherExt;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+use crate::checksum::{Algorithms, PartSums};
 use crate::chunkmap::DigestKind;
 use crate::units::FileOffset;
 
@@ -64,6 +65,8 @@ impl fmt::Debug for Digest {
 pub struct ChunkHasher {
     kind: DigestKind,
     state: blake3::Hasher,
+    /// Further checksums of the chunk. `None`: none is wanted.
+    sums: Option<PartSums>,
 }
 
 impl ChunkHasher {
@@ -79,7 +82,14 @@ impl ChunkHasher {
             DigestKind::Root => assert_eq!(start.0, 0, "a root covers its file from the first byte"),
             DigestKind::Cv => _ = state.set_input_offset(start.0),
         }
-        ChunkHasher { kind, state }
+        ChunkHasher { kind, state, sums: None }
+    }
+
+    /// The same hasher, which also computes those of `wanted` that combine, of the bytes to come,
+    /// while they are in cache.
+    #[must_use]
+    pub fn summing(self, wanted: Algorithms) -> ChunkHasher {
+        ChunkHasher { sums: (!wanted.is_empty()).then(|| PartSums::empty(wanted)), ..self }
     }
 
     /// Hashes the next bytes.
@@ -89,6 +99,9 @@ impl ChunkHasher {
     /// less than the chunk.
     pub fn update(&mut self, bytes: &[u8]) {
         self.state.update(bytes);
+        if let Some(sums) = &mut self.sums {
+            sums.update(bytes);
+        }
     }
 
     /// Hashes the next `len` bytes as zeros, as for a hole.
@@ -99,9 +112,15 @@ impl ChunkHasher {
         let mut left = len;
         while left > 0 {
             let step = left.min(ZEROS.len() as u64);
-            self.update(&ZEROS[..step as usize]);
+            self.state.update(&ZEROS[..step as usize]);
             left -= step;
         }
+        self.sums = self.sums.map(|sums| sums.then(PartSums::of_zeros(sums.wanted(), len)));
+    }
+
+    /// The further checksums of all bytes given. `None` if none is wanted.
+    pub fn sums(&self) -> Option<PartSums> {
+        self.sums
     }
 
     /// How many bytes were hashed.

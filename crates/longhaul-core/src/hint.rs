@@ -324,6 +324,7 @@ hints! {
     StreamAsArchive "send them as an archive",
     UpdateOrTakeShare "have the other side run a build that knows shares of a path, or ask for no polite one",
     UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
+    UpdateOrSumLess "have the other side run a build that knows these checksums, or ask for none",
     UpdateOrShowNoClaim "have the other side run a build that keeps claims, or show none",
     CarryLessInStream "carry only modes and times through a stream",
 }

@@ -4,6 +4,7 @@
 //! Pure: no clock, file, socket or thread. Everything above imports it; it imports nothing of ours.
 
 pub mod account_map;
+pub mod checksum;
 pub mod chunkmap;
 pub mod claim;
 pub mod clock;
@@ -30,6 +31,7 @@ pub mod text;
 pub mod units;
 
 pub use account_map::{AccountMap, AccountRule};
+pub use checksum::{Agreement, Algorithm, Algorithms, ChunkSums, PartSums, Sums};
 pub use chunkmap::{ChunkMap, DigestKind};
 pub use claim::{ShardClaim, ShardClaimError};
 pub use clock::Clock;

@@ -27,6 +27,8 @@ pub enum LossKind {
     Mode,
     /// The time of the last change.
     Times,
+    /// Checksums that were to be kept with the file.
+    Checksums,
 }
 
 impl LossKind {
@@ -40,6 +42,7 @@ impl LossKind {
             LossKind::Hardlinks => "hardlinks",
             LossKind::Mode => "mode",
             LossKind::Times => "times",
+            LossKind::Checksums => "checksums",
         }
     }
 }

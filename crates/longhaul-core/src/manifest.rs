@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::{Algorithms, FileSums};
 use crate::extras::Extras;
 use crate::fault::FaultCode;
 use crate::path::RelPath;
@@ -105,6 +106,10 @@ pub struct Meta {
     /// links. It travels as extras do.
     #[serde(skip)]
     pub names: Option<Arc<SeveralNames>>,
+    /// Checksums of the bytes that were received, to be kept with the file. `None`: there are none.
+    /// They are the receiver's own, and no part of the entry on the wire.
+    #[serde(skip)]
+    pub sums: Option<Arc<FileSums>>,
 }
 
 /// The names of a file that has several (hard links), as one of them tells it.
@@ -130,7 +135,7 @@ pub const NAMES_COST: usize = 32;
 impl Meta {
     /// Permissions and time without extras.
     pub const fn new(mode: u32, mtime: Mtime) -> Meta {
-        Meta { mode, mtime, extras: None, names: None }
+        Meta { mode, mtime, extras: None, names: None, sums: None }
     }
 }
 
@@ -199,6 +204,10 @@ pub struct Preserve {
     /// Several names of one file as names of one file (hard links).
     #[serde(default)]
     pub hardlinks: bool,
+    /// Further checksums that the receiver computes, tells and keeps with each file that it
+    /// commits.
+    #[serde(default)]
+    pub sums: Algorithms,
 }
 
 impl Default for Preserve {
@@ -218,6 +227,7 @@ impl Preserve {
         owner: false,
         acls: false,
         hardlinks: false,
+        sums: Algorithms::NONE,
     };
 
     /// Everything that can be carried over.
@@ -230,6 +240,7 @@ impl Preserve {
         owner: true,
         acls: true,
         hardlinks: true,
+        sums: Algorithms::NONE,
     };
 
     /// Whether entries have [`Extras`].
@@ -237,9 +248,10 @@ impl Preserve {
         self.xattrs || self.owner || self.acls
     }
 
-    /// Whether anything can be lost that is told as a loss: [`Extras`] and hard links.
+    /// Whether anything can be lost that is told as a loss: [`Extras`], hard links, and checksums
+    /// that cannot be kept.
     pub const fn may_lose(&self) -> bool {
-        self.has_extras() || self.hardlinks
+        self.has_extras() || self.hardlinks || !self.sums.is_empty()
     }
 
     /// The kinds that both sides must know, by their names: those of [`Extras`], and hard links.

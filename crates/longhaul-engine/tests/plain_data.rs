@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::hint::Network;
-use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, Word};
+use longhaul_core::{Algorithm, Blame, Fault, FaultCode, PathList, RelPath, Sums, Word};
 use longhaul_engine::{
     Event, ExpectedFile, FileEvent, FileStatus, Job, LanesChange, LanesReason, LanesTuned, LocalDest, LocalSource,
     Observer, OwnFacts, Progress, Reach, Redial, RemotePath, Report, Settings, SkipReason, Stage, Stop, TargetDirs,
@@ -107,6 +107,7 @@ fn events_are_read_back_as_they_were_written_down() {
             regular: true,
             renamed: false,
             own: OwnFacts { replaced: true, source: Some(b"data/a".to_vec()) },
+            sums: Sums::one(Algorithm::Adler32, &[1, 2, 3, 4]).expect("4 bytes"),
         }));
     }
 }

@@ -8,9 +8,9 @@
 use longhaul_core::limits::LINK_BYTES_MAX;
 use longhaul_core::{Mtime, RelPath};
 
-use crate::checksum::{Algorithms, Sums};
 use crate::error::SegmentFlaw;
 use crate::item::{Item, ItemKind};
+use longhaul_core::checksum::{Algorithms, Sums};
 
 /// Items of a block at most.
 pub(crate) const BLOCK_ITEMS_MAX: u32 = 4096;

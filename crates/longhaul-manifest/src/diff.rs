@@ -5,10 +5,10 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use crate::checksum::Agreement;
 use crate::error::ManifestError;
 use crate::head::Lists;
 use crate::item::{Item, ItemKind};
+use longhaul_core::checksum::Agreement;
 
 /// The finding on a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, PathError, RelPath};
 
-use crate::checksum::Algorithm;
+use longhaul_core::checksum::Algorithm;
 
 /// An error that ended a deed with a manifest.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,9 @@ use std::fmt::Write;
 
 use longhaul_core::Hash32;
 
-use crate::checksum::{Algorithm, Algorithms, hex, unhex};
 use crate::error::HeadFlaw;
 use crate::item::ItemKind;
+use longhaul_core::checksum::{Algorithm, Algorithms, hex, unhex};
 
 /// The name of the head's file.
 pub const HEAD_NAME: &str = "head.lhm";

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use longhaul_core::RelPath;
 use serde::Deserialize;
 
-use crate::checksum::{Algorithm, Sums, unhex};
 use crate::error::{LineFlaw, ManifestError};
 use crate::item::Item;
 use crate::sort::Sorter;
+use longhaul_core::checksum::{Algorithm, Sums, unhex};
 
 /// The form of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use longhaul_core::limits::LINK_BYTES_MAX;
 use longhaul_core::{Mtime, RelPath};
 
-use crate::checksum::Sums;
+use longhaul_core::checksum::Sums;
 
 /// One name of a dataset. Items stand in the order of the bytes of their paths.
 #[derive(Clone, Debug, PartialEq, Eq)]

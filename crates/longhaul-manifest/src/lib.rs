@@ -8,7 +8,6 @@
 //! has the bytes.
 
 mod block;
-mod checksum;
 mod diff;
 mod draft;
 mod error;
@@ -23,13 +22,13 @@ mod sealed;
 mod segment;
 mod sort;
 
-pub use checksum::{Agreement, Algorithm, Algorithms, Hashing, Sums, adler32_combine, crc32c_combine};
 pub use diff::{Difference, diff};
 pub use draft::{Draft, DraftStart, Finished};
 pub use error::{HeadFlaw, LineFlaw, ManifestError, SegmentFlaw};
 pub use head::{HEAD_NAME, Head, Lists, SEGMENT_ITEMS_MAX, Segment};
 pub use import::{Format, import};
 pub use item::{Item, ItemKind};
+pub use longhaul_core::checksum::{Agreement, Algorithm, Algorithms, Hashing, Sums, adler32_combine, crc32c_combine};
 pub use make::{Made, Make, Watcher, make};
 pub use merge::{Merge, united};
 pub use sealed::{Items, Sealed};

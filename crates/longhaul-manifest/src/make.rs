@@ -19,13 +19,13 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use longhaul_core::limits::SET_DIR_NAME;
 use longhaul_core::{Fault, Filter, RelPath};
 
-use crate::checksum::Algorithms;
 use crate::draft::Draft;
 use crate::error::ManifestError;
 use crate::head::{Lists, SEGMENT_ITEMS_MAX};
 use crate::item::Item;
 use crate::progress::{self, Progress, Terms};
 use crate::sealed::Sealed;
+use longhaul_core::checksum::Algorithms;
 use tree::{Listed, Reader, whole_path};
 use walk::{Next, Patience, Walk};
 

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::Hash32;
 
-use crate::checksum::Algorithms;
 use crate::error::{ManifestError, SegmentFlaw};
 use crate::head::{HEAD_NAME, Head, SEALED_HEAD_BYTES_MAX, Segment};
 use crate::item::Item;
 use crate::segment::{ReadError, SegmentReader, digest_of};
+use longhaul_core::checksum::Algorithms;
 
 /// A sealed manifest.
 #[derive(Clone, Debug)]

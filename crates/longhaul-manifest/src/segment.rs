@@ -11,10 +11,10 @@ use longhaul_core::Hash32;
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
 use crate::block::{BLOCK_FIELDS_MAX, BLOCK_ITEMS_MAX, BLOCK_SUMS_MAX, Block, BlockBuilder, BlockItems};
-use crate::checksum::Algorithms;
 use crate::error::SegmentFlaw;
 use crate::head::Segment;
 use crate::item::Item;
+use longhaul_core::checksum::Algorithms;
 
 /// The first bytes of a segment; the last of them is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"LHseg\0\0\x01";

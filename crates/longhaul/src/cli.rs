@@ -22,6 +22,7 @@ mod key;
 mod lab;
 mod manifest;
 mod manual;
+mod metadata;
 mod misuse;
 mod serve;
 mod set;
@@ -41,6 +42,7 @@ pub use self::manifest::{
     ManifestDiffArgs, ManifestImportArgs, ManifestMakeArgs, ManifestMergeArgs, ManifestShowArgs, ManifestVerb,
 };
 pub use self::manual::{CompletionsArgs, ManArgs};
+pub use self::metadata::MetadataOptions;
 pub use self::misuse::explain;
 pub use self::serve::ServeArgs;
 pub use self::set::{
@@ -274,20 +276,9 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// Metadata to carry: of mode,times,links,hardlinks,sparse,xattrs,owner,acls; a list replaces
-    /// the default, +x and -x change it; all, none [default: mode,times,links,sparse]
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
-    pub preserve: Option<OsString>,
-    /// Users of owners and access lists, as FROM:TO,... or a file of such lines: names, numbers, or
-    /// * for any other [default: the same name, or else the same number]
-    #[arg(long, value_name = "RULES", hide_short_help = true)]
-    pub map_user: Option<OsString>,
-    /// The same for groups
-    #[arg(long, value_name = "RULES", hide_short_help = true)]
-    pub map_group: Option<OsString>,
-    /// Carry owners and access lists over by their numbers, whatever their names
-    #[arg(long, hide_short_help = true)]
-    pub numeric_ids: bool,
+    /// What is carried over beside the bytes.
+    #[command(flatten)]
+    pub metadata: MetadataOptions,
     /// Print the mapping and the bytes, move nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,

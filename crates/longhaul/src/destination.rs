@@ -124,6 +124,7 @@ pub(crate) mod tests {
             regular: true,
             renamed: false,
             own: OwnFacts::default(),
+            sums: Default::default(),
         }
     }
 

@@ -120,7 +120,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
         engine,
         verify: layers.parsed("verify", &writes.verify, values::verify)?.unwrap_or_default(),
         if_exists: layers.parsed("if-exists", &choice.if_exists, values::if_exists)?.unwrap_or_default(),
-        metadata: metadata::metadata(choice, layers)?,
+        metadata: metadata::metadata(&choice.metadata, layers)?,
         filter: filter(choice, layers)?,
         digests: manifest.is_some() && !dry_run,
         files_from: listed.as_ref().map(|listed| listed.names.clone()),

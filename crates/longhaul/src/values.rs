@@ -29,7 +29,7 @@ pub(crate) use accounts::account_rule;
 pub use given::{Environment, Given, variable};
 pub(crate) use plot::plot;
 pub use plot::{PlotForm, PlotPlace};
-pub(crate) use preserve::preserve;
+pub(crate) use preserve::{preserve, sums};
 pub(crate) use stream::{block_size, prefill, root};
 
 /// The rule when labels on standard error are coloured.

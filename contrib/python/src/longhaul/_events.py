@@ -109,6 +109,8 @@ class File(_Named):
     b3: Optional[str] = None
     target: Optional[str] = _name_or_none()
     reason: Optional[str] = None
+    adler32: Optional[str] = None
+    crc32c: Optional[str] = None
 
 
 @dataclass(frozen=True)

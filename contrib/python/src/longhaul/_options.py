@@ -72,6 +72,7 @@ class TransferOptions(KeyOptions, total=False):
     include: Union[str, Sequence[str]]
     exclude: Union[str, Sequence[str]]
     preserve: Union[str, Sequence[str]]
+    extra_checksum: Union[str, Sequence[str]]
     map_user: str
     map_group: str
     numeric_ids: bool
@@ -160,6 +161,7 @@ TRANSFER: Dict[str, Option] = {
     "include": Option("--include", _text, repeats=True),
     "exclude": Option("--exclude", _text, repeats=True),
     "preserve": Option("--preserve", _list),
+    "extra_checksum": Option("--extra-checksum", _list),
     "map_user": Option("--map-user", _text),
     "map_group": Option("--map-group", _text),
     "numeric_ids": Option("--numeric-ids", None),

@@ -6,6 +6,8 @@
 //! let it, and the losses. What cannot be kept fails no entry. The order is fixed, as each may undo
 //! what comes before: owner, mode (by the caller), access lists, attributes, times (by the caller).
 
+mod sums;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_core::{ChunkSize, Fault, PlainText, RelPath};
+use longhaul_core::{ChunkSize, Fault, PlainText, RelPath, Sums};
 use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
 use longhaul_proto::tuning::Why;
@@ -423,6 +423,10 @@ pub struct FileEvent {
     /// Facts that only this side knows.
     #[serde(default)]
     pub own: OwnFacts,
+    /// The further checksums that were asked for, of the bytes that the receiver wrote. Empty where
+    /// the file was not sent, or its outcome was lost with a connection.
+    #[serde(default)]
+    pub sums: Sums,
 }
 
 /// Facts of a settled name that only the side knows which reports it.

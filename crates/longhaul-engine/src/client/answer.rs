@@ -8,9 +8,9 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathShare, Role, hint};
 use longhaul_net::Protection;
-use longhaul_proto::wire::message::{
-    CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, GrantedLanes, Transfer, Welcome, extras_refused,
-};
+use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, GrantedLanes, Transfer, Welcome};
+
+use crate::session::handshake;
 
 /// Takes in whether UDP may stand beside TCP. Refuses an answer that grants more than was asked
 /// for, smaller chunks than there may be, or less metadata.
@@ -34,12 +34,7 @@ pub(super) fn accept_answer(transfer: &mut Transfer, welcome: &Welcome, granted:
         }
         tracing::warn!(target: "longhaul::session", "the other side is older, and leaves others on the path no share");
     }
-    let refused = extras_refused(transfer.preserve, welcome.caps).agreed_names();
-    if !refused.is_empty() {
-        let what = format_args!("the other side does not know how to carry {}", refused.join(", ")).to_string();
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));
-    }
-    Ok(())
+    handshake::need_metadata(transfer.preserve, welcome)
 }
 
 /// Writes an agreement to the log.

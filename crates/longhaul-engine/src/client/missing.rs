@@ -54,6 +54,7 @@ fn tell(missing: impl Iterator<Item = (RelPath, Fault)>, observer: &dyn Observer
             regular,
             renamed,
             own: OwnFacts::default(),
+            sums: Default::default(),
         }));
     }
     totals

@@ -29,7 +29,7 @@ pub(super) fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         (Transport::Udp, Some(Protection::Safe), ..) => {
             ("lanes over UDP are always encrypted", hint::Network::EncryptOrUseTcp)
         }
-        (_, _, from, to) if is_stream(from, to) && settings.metadata.preserve.may_lose() => {
+        (_, _, from, to) if is_stream(from, to) && !settings.metadata.preserve.agreed_names().is_empty() => {
             let names = settings.metadata.preserve.agreed_names().join(", ");
             let what = format_args!("a stream has no place for {names}").to_string();
             let fault = Fault::new(FaultCode::Usage, Blame::Local, what);

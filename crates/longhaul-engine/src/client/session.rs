@@ -38,7 +38,7 @@ impl Run {
         let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, numbers, agreed.control.rtt);
         let lanes = LanePlan { known_congestion: self.known.congestion(), ..lanes };
         let receiving = ReceivePlan::of_settings(&self.settings, digests);
-        Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving)
+        Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving).comparing(agreed.transfer.preserve.sums)
     }
 
     /// The link of a session with a daemon.

@@ -275,7 +275,8 @@ fn needed(
 ) -> Result<Need, Fault> {
     let mut needed = Need::new(all, chunk_max)?;
     let memory = needed.memory.get();
-    if matches!(side, Side::Receive(_, policy) if transfer.read_back || policy.if_exists == IfExists::Verify) {
+    let reads = transfer.read_back || !transfer.preserve.sums.is_empty();
+    if matches!(side, Side::Receive(_, policy) if reads || policy.if_exists == IfExists::Verify) {
         needed.reserve += chunk_max.bytes() * budget::READ_BACK_SLOTS as u64;
     }
     needed.reserve += budget::windows_of(facts(transfer).memory, memory);

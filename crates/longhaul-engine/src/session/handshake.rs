@@ -8,15 +8,15 @@ use std::time::Duration;
 use longhaul_core::limits::{
     BUNDLED_FILE_BYTES_MAX, CLAIM_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX, TAKE_OVER_SECONDS_MAX,
 };
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, ShardClaim, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Preserve, ShardClaim, hint};
 use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_CLAIM, CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH,
     CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Far, Flow,
-    GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_wanted, share_of_hello,
-    share_said, with_extras_of_hello,
+    GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted,
+    share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -57,6 +57,23 @@ pub(crate) fn need_claim(claim: Option<&ShardClaim>, welcome: &Welcome) -> Resul
     }
     let why = "the other side does not know how to keep a claim on a shard";
     Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Program::UpdateOrShowNoClaim))
+}
+
+/// Refuses an answer that agrees to less metadata, or to fewer checksums, than were asked for: an
+/// older build knows neither bit.
+pub(crate) fn need_metadata(preserve: Preserve, welcome: &Welcome) -> Result<(), Fault> {
+    let refused = extras_refused(preserve, welcome.caps);
+    let unsupported = |what: String| Fault::new(FaultCode::Unsupported, Blame::Peer, what);
+    let (kinds, sums) = (refused.agreed_names(), refused.sums);
+    if !kinds.is_empty() {
+        let what = format!("the other side does not know how to carry {}", kinds.join(", "));
+        return Err(unsupported(what).hint(hint::Program::UpdateOrCarryLess));
+    }
+    if !sums.is_empty() {
+        let what = format!("the other side does not know how to compute the checksums that are wanted: {sums}");
+        return Err(unsupported(what).hint(hint::Program::UpdateOrSumLess));
+    }
+    Ok(())
 }
 
 /// Has a transfer name TCP if it is for lanes over UDP, and gives the bit that says so: a build
@@ -322,7 +339,7 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use longhaul_core::{PathShare, Preserve, Role};
+    use longhaul_core::{PathShare, Role};
 
     /// A request by a sender whose data may flow so.
     pub(crate) fn transfer(flow: Flow) -> Transfer {

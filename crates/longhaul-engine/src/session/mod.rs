@@ -41,7 +41,7 @@ pub(crate) mod totals;
 pub(crate) mod unasked;
 mod unsent;
 
-use longhaul_core::{Fault, FileId, Transport};
+use longhaul_core::{Fault, FileId, PartSums, Transport};
 use longhaul_proto::sender::Sent;
 
 use crate::lanes::JoinedLane;
@@ -69,8 +69,8 @@ pub(crate) enum SessionEvent {
     OwnRate(Option<u64>),
     /// A receiving lane brought a unit, with a pass if the unit holds no buffer.
     Arrived(Arrival, Option<bare::Pass>),
-    /// A sending lane sent a unit.
-    Sent(Sent),
+    /// A sending lane sent a unit, with the further checksums that it computed.
+    Sent(Sent, Option<PartSums>),
     /// A report of the source side.
     Read(source::SourceDone),
     /// The stream that is sent has come further.

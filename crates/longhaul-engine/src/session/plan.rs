@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::limits::{CHUNK_BYTES_CUT_MIN, CHUNK_BYTES_EVEN_MIN, CHUNKS_WANTED_MAX};
-use longhaul_core::{AccountMap, ChunkSize, IfExists, PathShare, Preserve, Role};
+use longhaul_core::{AccountMap, Algorithms, ChunkSize, IfExists, PathShare, Preserve, Role};
 use longhaul_disk::SourceTree;
 use longhaul_net::{Congestion, LaneMemory, TransportFacts};
 use longhaul_proto::receiver::{Cut, Landing, Policy, ReceiverConfig, SkippedDigests, SyncGroup, WantOrder};
@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     receiving: ReceivePlan,
     /// The flight in which the first page of a sender shall fit, unless that is out already.
     flight: FirstFlight,
+    /// Further checksums that a sender computes too, to compare them with the receiver's.
+    compared: Algorithms,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +136,14 @@ impl Plan {
             lanes,
             receiving,
             flight: FirstFlight::UNBOUNDED,
+            compared: Algorithms::NONE,
         }
+    }
+
+    /// The same plan, of a sender that computes these checksums too, to compare them with those
+    /// that the receiver says.
+    pub(crate) fn comparing(self, compared: Algorithms) -> Plan {
+        Plan { compared, ..self }
     }
 
     /// The same plan, of a sender whose first page shall fit `flight`.
@@ -168,6 +177,8 @@ impl Plan {
             lanes,
             receiving,
             flight: FirstFlight::UNBOUNDED,
+            // The other half is no stranger.
+            compared: Algorithms::NONE,
         }
     }
 
@@ -209,7 +220,8 @@ impl Plan {
     ) -> Sending {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight: self.flight }
+        let (flight, compared) = (self.flight, self.compared);
+        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
@@ -279,7 +291,9 @@ const FILES_A_TARGET: usize = 4;
 
 /// The options of the workers of a destination, whose buffers have `slot_bytes` each.
 pub(crate) fn destination_options(config: &ReceiverConfig, slot_bytes: usize) -> DestinationOptions {
-    let reads = config.read_back || config.policy.if_exists == IfExists::Verify;
+    // Chunks of an earlier session are read for further checksums.
+    let sums = !config.preserve.sums.is_empty() && !config.dry_run;
+    let reads = config.read_back || config.policy.if_exists == IfExists::Verify || sums;
     let digests = config.digests != SkippedDigests::Unwanted && !config.dry_run;
     DestinationOptions {
         chunk: config.chunk,

@@ -3,7 +3,7 @@
 //! In: an outcome from either session loop. Out: to the totals and to the observer. It decides
 //! nothing and knows no machine.
 
-use longhaul_core::EntryKind;
+use longhaul_core::{EntryKind, Sums};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
 
@@ -12,11 +12,12 @@ use super::unsent;
 use crate::api::{Event, FileEvent, FileStatus, Observer, OwnFacts};
 
 /// Counts a settled entry and tells observers of it. They hear of a directory only if it failed.
-/// `renamed`: the one source took the destination's name; `own`: what only this side knows of it.
+/// `renamed`: the one source took the destination's name; `own`: what only this side knows of it;
+/// `sums`: the further checksums of a file that is committed.
 pub(super) fn tell_settled(
     (held, renamed): (&EntryRef, bool),
     own: OwnFacts,
-    outcome: Outcome,
+    (outcome, sums): (Outcome, Sums),
     totals: &mut Totals,
     observer: &dyn Observer,
 ) {
@@ -40,7 +41,7 @@ pub(super) fn tell_settled(
     totals.settled(&held.entry.kind, &status);
     let dir = matches!(held.entry.kind, EntryKind::Dir | EntryKind::DirEnd);
     if !dir || matches!(status, FileStatus::Failed(_)) {
-        observer.event(Event::File(FileEvent { renamed, own, ..file_event(held, status, b3) }));
+        observer.event(Event::File(FileEvent { renamed, own, sums, ..file_event(held, status, b3) }));
     }
 }
 
@@ -53,5 +54,6 @@ fn file_event(held: &EntryRef, status: FileStatus, b3: Option<[u8; 32]>) -> File
     let is_further = held.entry.meta.names.as_ref().is_some_and(|names| names.first.is_some());
     let bytes = if is_further && status == FileStatus::Planned { 0 } else { bytes };
     let (path, placed) = (held.entry.path.clone(), held.placed.clone());
-    FileEvent { path, placed, status, bytes, b3, regular, renamed: false, own: OwnFacts::default() }
+    let (own, sums) = Default::default();
+    FileEvent { path, placed, status, bytes, b3, regular, renamed: false, own, sums }
 }

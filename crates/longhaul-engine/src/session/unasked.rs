@@ -125,7 +125,7 @@ fn arrival(slot: Slot, chunk: ChunkSize, bundle: &[u8]) -> Arrival {
     let (rows, places) = rows_of(&piece, Some(&slot));
     let computed = digest_of(bundle, DigestKind::Root, FileOffset(0));
     let landed = Landed { ticket: Ticket::UNASKED, piece, computed, declared: None, rows };
-    Arrival { landed, slot: Some(slot), rows: places }
+    Arrival { landed, slot: Some(slot), rows: places, sums: None }
 }
 
 /// Bytes that go before all this in the same flight: the end of a handshake, and a hello or what

@@ -19,9 +19,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, fstat, open
 use rustix::io::Errno;
 
 use super::{Find, Make, beneath};
-use crate::checksum::{Algorithms, Hashing, Sums};
 use crate::error::{ManifestError, code_of, shown, words};
 use crate::item::{Item, ItemKind};
+use longhaul_core::checksum::{Algorithms, Hashing, Sums};
 
 /// Reads the tree.
 pub(super) struct Reader {

@@ -64,7 +64,7 @@ fn losses_keep_their_places() {
     };
     let kinds: Vec<_> = (0..).map_while(|kind| Some(at(kind, 0)?.0)).collect();
     let reasons: Vec<_> = (0..).map_while(|reason| Some(at(0, reason)?.1)).collect();
-    assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls", "hardlinks", "mode", "times"]);
+    assert_eq!(kinds, ["xattrs", "owner", "set-id", "acls", "hardlinks", "mode", "times", "checksums"]);
     let want = [
         "unsupported",
         "denied",

@@ -319,6 +319,10 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
             let loss = |(entries, first)| Loss { kind: LossKind::Acls, reason: LossReason::TooLong, entries, first };
             Message::Losses(losses.into_iter().map(loss).collect())
         }),
+        vec((any::<u64>(), vec(any::<u8>(), 0..60)), 0..4).prop_map(|rows| {
+            let row = |(file, sums)| SettledSums { file: FileId(file), sums };
+            Message::SettledSums(rows.into_iter().map(row).collect())
+        }),
         (any::<u64>(), vec(any::<u8>(), 0..130))
             .prop_map(|(first, wanted)| Message::Answer(Answer { first: FileId(first), wanted })),
         any::<[u64; 3]>().prop_map(|[file, start, count]| {

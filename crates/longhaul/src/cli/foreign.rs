@@ -105,9 +105,9 @@ const OF_TRANSFERS: &[Foreign] = &[
     },
     Foreign { names: &["--port"], why: "the port is part of the location", instead: "lh://HOST:PORT/ROOT/PATH" },
     Foreign {
-        names: &["--extra-checksum", "--checksum-choice", "--cc", "--md5", "--sha256"],
-        why: "every byte is verified by BLAKE3, always; other checksums are not built yet",
-        instead: "--manifest FILE writes what b3sum -c reads",
+        names: &["--checksum-choice", "--cc", "--md5", "--sha256"],
+        why: "every byte is verified by BLAKE3, always; Adler-32 and CRC-32C are computed beside it",
+        instead: "--extra-checksum adler32,crc32c; --manifest FILE writes what b3sum -c reads",
     },
     Foreign {
         names: &[

@@ -142,7 +142,7 @@ mod tests {
             ("--max-bytes", "not built yet"),
             ("--deadline", "not built yet"),
             ("--rsh", "--ssh COMMAND"),
-            ("--extra-checksum", "BLAKE3"),
+            ("--checksum-choice", "--extra-checksum"),
             ("--owner", "--preserve +xattrs,+owner,+acls"),
             ("--hard-links", "--preserve +hardlinks"),
             ("--devices", "not carried"),

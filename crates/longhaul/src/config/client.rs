@@ -130,7 +130,7 @@ fn takes(argument: &clap::Arg) -> Takes {
     match argument.get_action() {
         ArgAction::SetTrue | ArgAction::Count => Takes::Switch,
         ArgAction::Append => Takes::Many,
-        _ if argument.get_id() == "preserve" => Takes::Joined,
+        _ if ["preserve", "extra_checksum"].contains(&argument.get_id().as_str()) => Takes::Joined,
         _ => Takes::One,
     }
 }

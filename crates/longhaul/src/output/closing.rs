@@ -154,6 +154,7 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         LossKind::SetId => "set-id bits",
         LossKind::Mode => "permissions",
         LossKind::Times => "times",
+        LossKind::Checksums => "checksums",
         LossKind::Acls => "access lists",
         LossKind::Hardlinks => "hard links",
     };

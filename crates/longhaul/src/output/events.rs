@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_core::{Author, Fault, Mtime, PlainText};
+use longhaul_core::{Algorithm, Author, Fault, Mtime, PlainText};
 use longhaul_engine::{
     DeviceDepth, EngineKind, EngineReport, FileEvent, FileStatus, FilesAtRisk, LanesTuned, Latency, Limited, Listed,
     ListedKind, ListedPartial, MetadataLoss, PathFigures, Progress, Protection, Report, RoadFigures, Stage, Start,
@@ -149,6 +149,8 @@ impl<W: Write> JsonLines<W> {
             b3: file.b3.map(|digest| blake3::Hash::from_bytes(digest).to_hex().to_string()),
             target: target(file.placed.as_bytes()),
             reason: None,
+            adler32: file.sums.hex(Algorithm::Adler32),
+            crc32c: file.sums.hex(Algorithm::Crc32c),
         };
         self.say("file", body)
     }
@@ -162,6 +164,8 @@ impl<W: Write> JsonLines<W> {
             b3: None,
             target: target(placed),
             reason: Some(reason),
+            adler32: None,
+            crc32c: None,
         };
         self.say("file", body)
     }

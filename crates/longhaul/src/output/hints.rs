@@ -31,6 +31,9 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(Program::UpdateOrCarryLess) => {
             "have the other side run a build that knows it, or leave it out of --preserve".into()
         }
+        Hint::Program(Program::UpdateOrSumLess) => {
+            "have the other side run a build that knows --extra-checksum, or leave that out".into()
+        }
         Hint::Program(Program::UpdateOrTakeShare) => {
             "have the other side run a build that knows --share, or use --share fair".into()
         }

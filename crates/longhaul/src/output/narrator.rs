@@ -412,7 +412,8 @@ fn file_line(file: &FileEvent) -> String {
         FileStatus::Planned => "would be sent",
         FileStatus::Failed(_) => "failed",
     };
-    format!("{what}: {} ({})", file.placed.escaped(), ByteCount(file.bytes))
+    let sums = file.sums.known().iter().filter_map(|sum| Some(format!(", {} {}", sum.name(), file.sums.hex(sum)?)));
+    format!("{what}: {} ({}{})", file.placed.escaped(), ByteCount(file.bytes), sums.collect::<String>())
 }
 
 /// Whether a fault was told before, perhaps with its object's whole path if it has a shorter one

@@ -21,7 +21,7 @@ pub struct Speaker {
 struct Ear(SyncSender<Heard>);
 
 enum Heard {
-    Event(Event),
+    Event(Box<Event>),
     Note(&'static str),
     Over,
 }
@@ -74,7 +74,7 @@ impl Voice {
 impl Observer for Ear {
     fn event(&self, event: Event) {
         // A narrator that is gone was told that the run is over: late events have no reader.
-        let _ = self.0.send(Heard::Event(event));
+        let _ = self.0.send(Heard::Event(Box::new(event)));
     }
 }
 
@@ -86,7 +86,7 @@ fn narrate(mut narrator: Narrator, heard: Receiver<Heard>) -> Narrator {
             false => heard.recv().map_err(RecvTimeoutError::from),
         };
         match next {
-            Ok(Heard::Event(event)) => narrator.hear(event),
+            Ok(Heard::Event(event)) => narrator.hear(*event),
             Ok(Heard::Note(text)) => narrator.note(text),
             Err(RecvTimeoutError::Timeout) => narrator.tick(),
             Ok(Heard::Over) | Err(RecvTimeoutError::Disconnected) => return narrator,

@@ -1,5 +1,6 @@
-//! `--preserve`, `--map-user`, `--map-group` and `--numeric-ids`: which metadata is carried over,
-//! and which accounts it names at the destination.
+//! `--preserve`, `--extra-checksum`, `--map-user`, `--map-group` and `--numeric-ids`: which metadata
+//! is carried over, which checksums are kept with it, and which accounts it names at the
+//! destination.
 //!
 //! In: the options, and the files of rules that they name. Out: a [`Metadata`] to `settings`.
 
@@ -8,10 +9,11 @@
 use std::ffi::OsString;
 use std::fs;
 
+use longhaul_core::Preserve;
 use longhaul_engine::{AccountMap, AccountRule, Metadata};
 
 use super::Layers;
-use crate::cli::ChoiceOptions;
+use crate::cli::MetadataOptions;
 use crate::error::{Error, Flaw};
 use crate::values;
 
@@ -19,8 +21,10 @@ use crate::values;
 ///
 /// # Errors
 /// The first option that cannot be used, or a file of rules that cannot be read.
-pub(super) fn metadata(args: &ChoiceOptions, layers: &Layers) -> Result<Metadata, Error> {
+pub(super) fn metadata(args: &MetadataOptions, layers: &Layers) -> Result<Metadata, Error> {
     let preserve = layers.parsed("preserve", &args.preserve, values::preserve)?.unwrap_or_default();
+    let sums = layers.parsed("extra-checksum", &args.extra_checksum, values::sums)?.unwrap_or_default();
+    let preserve = Preserve { sums, ..preserve };
     let accounts = AccountMap {
         users: rules("map-user", &args.map_user, layers)?,
         groups: rules("map-group", &args.map_group, layers)?,

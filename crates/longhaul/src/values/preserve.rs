@@ -1,9 +1,9 @@
-//! The text that says which metadata is carried over.
+//! The texts that say which metadata is carried over, and which further checksums are computed.
 //!
-//! In: one text. Out: a [`Preserve`], or a [`Flaw`]. Knows neither the place of the text nor any
+//! In: one text. Out: a [`Preserve`] or a set of checksums, or a [`Flaw`]. Knows neither the place of the text nor any
 //! default but its own.
 
-use longhaul_core::Preserve;
+use longhaul_core::{Algorithm, Algorithms, Preserve};
 
 use super::unknown;
 use crate::error::Flaw;
@@ -55,6 +55,23 @@ fn kind<'a>(chosen: &'a mut Preserve, name: &str) -> Result<&'a mut bool, Flaw> 
     }
 }
 
+/// Reads names separated by commas; `none` alone is none of them.
+pub(crate) fn sums(text: &str) -> Result<Algorithms, Flaw> {
+    if text.trim() == "none" {
+        return Ok(Algorithms::NONE);
+    }
+    let names = text.split(',').map(str::trim);
+    names.map(named).try_fold(Algorithms::NONE, |chosen, named| named.map(|algorithm| chosen.with(algorithm)))
+}
+
+/// Of a transfer only those that combine from the sums of chunks, which come in any order.
+fn named(name: &str) -> Result<Algorithm, Flaw> {
+    match Algorithm::of_name(name) {
+        Some(algorithm @ (Algorithm::Adler32 | Algorithm::Crc32c)) => Ok(algorithm),
+        _ => Err(unknown(name, "adler32, crc32c, none")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +100,23 @@ mod tests {
             ("-xattrs", only(true, true, true, true)),
         ] {
             assert_eq!(preserve(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_stand_in_a_list_and_any_other_is_refused_with_those_that_there_are() {
+        let (adler32, crc32c) = (Algorithms::NONE.with(Algorithm::Adler32), Algorithms::NONE.with(Algorithm::Crc32c));
+        for (text, want) in [
+            ("adler32", adler32),
+            ("crc32c, adler32", adler32.and(crc32c)),
+            ("crc32c,crc32c", crc32c),
+            ("none", Algorithms::NONE),
+        ] {
+            assert_eq!(sums(text), Ok(want), "{text}");
+        }
+        for bad in ["", "adler32,", "ADLER32", "crc32", "md5", "sha256", "b3", "none,adler32"] {
+            let flaw = sums(bad).expect_err(bad).to_string();
+            assert!(flaw.contains("adler32, crc32c"), "{bad}: {flaw}");
         }
     }
 }

@@ -28,8 +28,8 @@ impl FsTarget {
         FsTarget { rules: MetaRules::under(policy), ..self }
     }
 
-    /// Sets mode, extras and times of a file of ours that will be `path`. The times come last: all
-    /// other calls change them.
+    /// Sets mode, extras and times of a file of ours that will be `path`. The times come behind all
+    /// calls that change them, and then the checksums, which are kept with them.
     pub(super) fn set_meta(
         &self,
         (fd, path): (impl AsFd, &RelPath),
@@ -46,7 +46,11 @@ impl FsTarget {
         } else if let Some(bits) = bits {
             self.kernel().fchmod(&fd, mode(bits))?;
         }
-        if preserve.times { self.kernel().futimens(&fd, &times(meta)) } else { Ok(()) }
+        if preserve.times {
+            self.kernel().futimens(&fd, &times(meta))?;
+        }
+        let sums = meta.sums.as_deref();
+        sums.map_or(Ok(()), |sums| self.rules.extras.keep_sums(HeldInode::open(&fd), path, sums))
     }
 
     /// Sets owner and times of a symbolic link of ours that will be `path`.

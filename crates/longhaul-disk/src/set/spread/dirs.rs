@@ -130,7 +130,7 @@ impl OpenDirs {
                     let mtime = if keeps(preserve.times) { stood.mtime } else { meta.mtime };
                     let all = Preserve { mode: true, times: true, ..preserve };
                     let extras = meta.extras.clone();
-                    finish_on(&targets[at], path, (&Meta { mode, mtime, extras, names: None }, all))
+                    finish_on(&targets[at], path, (&Meta { extras, ..Meta::new(mode, mtime) }, all))
                 }
             }
         };

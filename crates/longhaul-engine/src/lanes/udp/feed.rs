@@ -7,7 +7,7 @@
 
 use crossbeam_channel::TryRecvError;
 use longhaul_core::digest::{ChunkHasher, Digest};
-use longhaul_core::{Fault, LaneId};
+use longhaul_core::{Fault, LaneId, PartSums};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::sending::UdpSample;
@@ -30,7 +30,7 @@ pub(crate) fn run(
     joined: JoinedUdp,
     source: &SendFeed<'_>,
     path: &UdpPath,
-    report: impl Fn(Sent),
+    report: impl Fn(Sent, Option<PartSums>),
 ) -> Result<(), (Fault, Vec<Unfinished>)> {
     let (lane, round_trip) = (joined.id, joined.round_trip);
     let SendFeed { pacer, times, pulse, .. } = *source;
@@ -49,7 +49,7 @@ struct QueueFeed<'a, R> {
     report: R,
 }
 
-impl<R: Fn(Sent)> UdpFeed for QueueFeed<'_, R> {
+impl<R: Fn(Sent, Option<PartSums>)> UdpFeed for QueueFeed<'_, R> {
     type Bytes = Slot;
 
     fn next(&mut self) -> FeedNext<Slot> {
@@ -70,16 +70,9 @@ impl<R: Fn(Sent)> UdpFeed for QueueFeed<'_, R> {
 
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest) {
         let Piece { unit, attempt, len, unit_len, .. } = *header;
-        (self.report)(Sent {
-            unit,
-            attempt,
-            digest,
-            len,
-            unit_len,
-            lane: self.lane,
-            seq: serial.into(),
-            declared: true,
-        });
+        let (lane, seq) = (self.lane, serial.into());
+        // Its pieces are sealed in no order that a checksum could follow: the receiver's stands alone.
+        (self.report)(Sent { unit, attempt, digest, len, unit_len, lane, seq, declared: true }, None);
     }
 
     /// Its slot goes home with it.

@@ -5,8 +5,9 @@
 //! sender may begin has one. A sender that is faster than it may be gets none. It knows no files
 //! and no messages.
 
-use longhaul_core::{Fault, FileOffset, LaneId};
+use longhaul_core::{Fault, FileOffset, LaneId, PartSums};
 use longhaul_proto::receiver::{Landed, Ticket};
+use longhaul_proto::wire::data::Piece;
 use longhaul_proto::wire::message::LandedUnits;
 use longhaul_sys::Slot;
 
@@ -42,6 +43,17 @@ struct SlabSink<'a, D> {
     deliver: D,
 }
 
+impl<D> SlabSink<'_, D> {
+    /// The further checksums of a chunk that is whole. `None` if none are wanted.
+    fn sums(&self, piece: &Piece, slot: &Slot) -> Option<PartSums> {
+        let wanted = self.means.sums_of(piece.unit);
+        let bytes = slot.get(..piece.unit_len as usize).filter(|_| !wanted.is_empty())?;
+        let mut sums = PartSums::empty(wanted);
+        self.means.times.count(Stage::Hash, || sums.update(bytes));
+        Some(sums)
+    }
+}
+
 impl<D: Fn(Arrival)> UdpSink for SlabSink<'_, D> {
     fn claim(&mut self) -> Option<Slot> {
         if self.means.pacer.is_ahead() {
@@ -67,6 +79,7 @@ impl<D: Fn(Arrival)> UdpSink for SlabSink<'_, D> {
         let (rows, places) = self.means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
         let ticket = Ticket { lane: self.lane, seq: serial.into() };
         let landed = Landed { ticket, piece, computed, declared, rows };
-        (self.deliver)(Arrival { landed, slot, rows: places });
+        let sums = slot.as_ref().and_then(|slot| self.sums(&piece, slot));
+        (self.deliver)(Arrival { landed, slot, rows: places, sums });
     }
 }

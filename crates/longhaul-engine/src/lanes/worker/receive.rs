@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::digest::{ChunkHasher, Digest, digest_of};
-use longhaul_core::{Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, Unit, hint};
+use longhaul_core::{Algorithms, Blame, DigestKind, Fault, FaultCode, FileId, FileOffset, PartSums, Unit, hint};
 use longhaul_net::{LaneStream, PieceRoom, Protection};
 use longhaul_proto::receiver::{Landed, LandedRow, Ticket};
 use longhaul_proto::wire::bundle;
@@ -39,6 +39,8 @@ pub(crate) struct Arrival {
     pub(crate) slot: Option<Slot>,
     /// The range of each file of a bundle in the slot.
     pub(crate) rows: Vec<(FileId, Range<usize>)>,
+    /// The further checksums of the bytes. `None`: none are wanted, or no bytes came.
+    pub(crate) sums: Option<PartSums>,
 }
 
 /// The means of a receiving lane's thread.
@@ -54,6 +56,8 @@ pub(crate) struct ReceiveMeans<'a> {
     pub(crate) pulse: &'a Pulse,
     /// The holes that it may bring.
     pub(crate) holes: &'a Holes,
+    /// Further checksums that are computed of chunks.
+    pub(crate) sums: Algorithms,
 }
 
 /// Receives until the sender is done with the lane, or this side gives no more buffers. Returns the
@@ -112,11 +116,11 @@ fn receive_unit(
     // Of a unit without payload the digest is here at once. So nothing is hashed of a unit that a
     // broken lane does not bring whole.
     let early = if trailers && piece.len == 0 { Some(receive_trailer(stream, &piece)?) } else { None };
-    let Some((slot, computed)) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
+    let Some((slot, (computed, sums))) = receive(stream, &piece, means, grain_bytes)? else { return Ok(None) };
     let declared = if trailers && early.is_none() { Some(receive_trailer(stream, &piece)?) } else { early };
     let (rows, places) = means.times.count(Stage::Hash, || rows_of(&piece, slot.as_ref()));
     let landed = Landed { ticket, piece, computed, declared, rows };
-    Ok(Some(Arrival { landed, slot, rows: places }))
+    Ok(Some(Arrival { landed, slot, rows: places, sums }))
 }
 
 /// A lane's header describes a unit as one piece, in however many its transport brings it; a digest
@@ -134,15 +138,27 @@ fn receive(
     piece: &Piece,
     means: ReceiveMeans<'_>,
     grain_bytes: &mut usize,
-) -> Result<Option<(Option<Slot>, Digest)>, Fault> {
+) -> Result<Option<(Option<Slot>, DigestAndSums)>, Fault> {
     let start = start_of(piece)?;
     if piece.len == 0 {
-        return Ok(Some((None, bare_digest(piece, start, means))));
+        return Ok(Some((None, (bare_digest(piece, start, means), None))));
     }
     let Some(mut slot) = means.pulse.waiting(|| means.slab.claim()) else { return Ok(None) };
-    let mut hasher = ChunkHasher::new(piece.digest, start);
+    let mut hasher = ChunkHasher::new(piece.digest, start).summing(means.sums_of(piece.unit));
     receive_payload(stream, piece.unit, &mut slot[..piece.len as usize], &mut hasher, means, grain_bytes)?;
-    Ok(Some((Some(slot), hasher.finish())))
+    let sums = hasher.sums();
+    Ok(Some((Some(slot), (hasher.finish(), sums))))
+}
+
+/// The digest of a unit, and the further checksums that are wanted of it.
+type DigestAndSums = (Digest, Option<PartSums>);
+
+impl ReceiveMeans<'_> {
+    /// The further checksums that are wanted of a unit. Files of a bundle are summed one by one, as
+    /// they are written.
+    pub(in crate::lanes) fn sums_of(&self, unit: Unit) -> Algorithms {
+        if matches!(unit, Unit::Chunk { .. }) { self.sums } else { Algorithms::NONE }
+    }
 }
 
 /// The place of a unit in its file.
@@ -275,7 +291,14 @@ mod tests {
         drop(other);
         let slab = Slab::new(4096, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-        let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
+        let means = ReceiveMeans {
+            slab: &slab,
+            pacer: &pacer,
+            times: &times,
+            pulse: &pulse,
+            holes: &Holes::default(),
+            sums: Algorithms::NONE,
+        };
         run(StreamLane { id: LaneId(0), stream, taken }, means, |_| {}).1.map_err(|fault| fault.code)
     }
 
@@ -301,7 +324,14 @@ mod tests {
         let wanted = |piece: &Piece| matches!(piece.unit, Unit::Chunk { index, .. } if index.0 < 2);
         let slab = Slab::new(1 << 20, 1).expect("a slab");
         let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-        let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &holes };
+        let means = ReceiveMeans {
+            slab: &slab,
+            pacer: &pacer,
+            times: &times,
+            pulse: &pulse,
+            holes: &holes,
+            sums: Algorithms::NONE,
+        };
         let trailers = stream.protection() == Protection::Private;
         let sent = pieces.clone();
         let sending = std::thread::spawn(move || {

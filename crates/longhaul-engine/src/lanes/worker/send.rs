@@ -10,7 +10,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, select};
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_core::{Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, Unit, hint};
+use longhaul_core::{
+    Algorithms, Attempt, Blame, ChunkSize, DigestKind, Fault, FaultCode, FileOffset, PartSums, Unit, hint,
+};
 use longhaul_net::{LaneStream, More, NetError, Protection, UnitPart};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::wire::data::{Header, Piece};
@@ -64,6 +66,8 @@ pub(crate) struct SendFeed<'a> {
     pub(crate) times: &'a StageTimes,
     /// Its signs of life.
     pub(crate) pulse: &'a Pulse,
+    /// Further checksums that are computed of chunks as they are sent.
+    pub(crate) sums: Algorithms,
 }
 
 /// Sends units until the queue or `quit` ends, then tells the other end that the lane is done.
@@ -73,7 +77,7 @@ pub(crate) struct SendFeed<'a> {
 pub(crate) fn run(
     StreamLane { id: lane, mut stream, taken }: StreamLane,
     source: &SendFeed<'_>,
-    report: impl Fn(Sent),
+    report: impl Fn(Sent, Option<PartSums>),
 ) -> Result<(), (Fault, Option<Unfinished>)> {
     let declared = stream.protection() == Protection::Private;
     for seq in 0.. {
@@ -87,10 +91,10 @@ pub(crate) fn run(
         let Some(ready) = ready else { break };
         let Ready { unit, attempt, len: unit_len, .. } = ready;
         source.pulse.begin_sending(ready.len, attempt);
-        let (digest, len) = send_unit(&mut stream, &ready, declared, source)
+        let (digest, sums, len) = send_unit(&mut stream, &ready, declared, source)
             .map_err(|e| (lane_fault(&e), Some(Unfinished { unit, attempt })))?;
         source.pulse.done();
-        report(Sent { unit, attempt, digest, len, unit_len, lane, seq, declared });
+        report(Sent { unit, attempt, digest, len, unit_len, lane, seq, declared }, sums);
     }
     end(&mut stream, taken).map_err(|e| (lane_fault(&e), None))
 }
@@ -111,15 +115,17 @@ fn given_up() -> Fault {
     Fault::new(FaultCode::Lost, Blame::Path, "a lane was given up").hint(hint::Again::Now)
 }
 
-/// Sends a unit. Returns its digest and the payload bytes that it took.
+/// Sends a unit. Returns its digest, the further checksums that are wanted of it, and the payload
+/// bytes that it took.
 fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
     trailer: bool,
-    SendFeed { times, pulse, pacer, .. }: &SendFeed<'_>,
-) -> Result<(Digest, u64), NetError> {
+    SendFeed { times, pulse, pacer, sums, .. }: &SendFeed<'_>,
+) -> Result<(Digest, Option<PartSums>, u64), NetError> {
+    let wanted = if matches!(ready.unit, Unit::Chunk { .. }) { *sums } else { Algorithms::NONE };
     let same = ready.expect.is_some_and(|expect| is_same(ready, expect, times, pulse));
-    let mut hasher = ChunkHasher::new(ready.digest, ready.start);
+    let mut hasher = ChunkHasher::new(ready.digest, ready.start).summing(wanted);
     let payload = match &ready.payload {
         UnitPayload::Slot(slot) if !same => &slot[..ready.len as usize],
         _ => &[],
@@ -157,13 +163,14 @@ fn send_unit(
             head = &[];
         }
     }
+    let sums = hasher.sums().filter(|_| !same);
     let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
     let tail = if trailer { &digest.bytes()[..] } else { &[] };
     if !(head.is_empty() && tail.is_empty()) {
         let last = UnitPart { header: head, offset, payload: &[], trailer: tail, more: More::No };
         times.count(Stage::Net, || stream.send_part(&last))?;
     }
-    Ok((digest, payload.len() as u64))
+    Ok((digest, sums, payload.len() as u64))
 }
 
 /// Whether a chunk still is the one that the receiver holds. It is hashed before any of it is sent.
@@ -196,8 +203,15 @@ mod tests {
             drop(units);
             let (_quit, quit) = bounded(1);
             let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-            let source = SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            run(StreamLane { id: LaneId(0), stream, taken }, &source, |_| {}).map_err(|(fault, _)| fault.code)
+            let source = SendFeed {
+                queue: &queue,
+                quit: &quit,
+                pacer: &pacer,
+                times: &times,
+                pulse: &pulse,
+                sums: Algorithms::NONE,
+            };
+            run(StreamLane { id: LaneId(0), stream, taken }, &source, |_, _| {}).map_err(|(fault, _)| fault.code)
         })
     }
 

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use longhaul_core::digest::digest_of;
-use longhaul_core::{Attempt, ChunkIndex, ChunkSize, DigestKind, FaultCode, FileId, FileOffset, LaneId, Unit};
+use longhaul_core::{
+    Algorithms, Attempt, ChunkIndex, ChunkSize, DigestKind, FaultCode, FileId, FileOffset, LaneId, Unit,
+};
 use longhaul_net::{
     Congestion, LaneHandle, LaneStream, LaneTransport, More, NetError, PieceRoom, Protection, ReceivedPiece,
 };
@@ -109,7 +111,14 @@ fn received(
     let stream = LaneStream::over(Scattered { protection, framing, unit: unit.to_vec(), pieces });
     let slab = Slab::new(unit.len().next_multiple_of(4096), 1).expect("a slab");
     let (pacer, times, pulse) = (Pacer::new(None), StageTimes::default(), Pulse::default());
-    let means = ReceiveMeans { slab: &slab, pacer: &pacer, times: &times, pulse: &pulse, holes: &Holes::default() };
+    let means = ReceiveMeans {
+        slab: &slab,
+        pacer: &pacer,
+        times: &times,
+        pulse: &pulse,
+        holes: &Holes::default(),
+        sums: Algorithms::NONE,
+    };
     let arrivals = RefCell::new(Vec::new());
     let lane = StreamLane { id: LaneId(0), stream, taken: true };
     let (_, ended) = run(lane, means, |arrival| arrivals.borrow_mut().push(arrival));

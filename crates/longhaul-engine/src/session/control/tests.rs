@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::Blame;
-use longhaul_core::{ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, PathShare, Preserve, RelPath};
+use longhaul_core::{Algorithms, ChunkSize, Entry, EntryKind, FileId, IfExists, Meta, PathShare, Preserve, RelPath};
 use longhaul_disk::{
     Affinity, DiskError, EngineKind, Identity, ScanRequest, Scanned, SourceFile, SourceRef, SourceTree, VoidSource,
     VoidTarget,
@@ -186,6 +186,7 @@ async fn sends_from(link: ControlLink, tree: Arc<dyn SourceTree>, flight: FirstF
         },
         timed: false,
         flight,
+        compared: Algorithms::NONE,
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;

@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::{ChunkIndex, Fault, FileId};
+use longhaul_core::{ChunkIndex, Fault, FileId, PartSums};
 use longhaul_disk::{ChunkIo, DiskError};
 use longhaul_proto::receiver::{Created, EntryRef, Ticket};
 use longhaul_sys::Slot;
 
 use super::jobs::Pool;
+use super::sums::{sums_of, with_sums};
 use super::{DestinationDone, DestinationWorkers, begun, bug};
 use crate::lanes::worker::receive::Arrival;
 
@@ -40,6 +41,8 @@ struct ArrivedPayload {
     digest: Option<Digest>,
     /// The range of each file of a bundle in the bytes.
     rows: Vec<(FileId, Range<usize>)>,
+    /// The further checksums of a unit that is a chunk. `None`: they were not computed here.
+    sums: Option<PartSums>,
 }
 
 impl ChunkWrites {
@@ -71,7 +74,8 @@ impl DestinationWorkers {
         let (len, hole) = (piece.unit_len as usize, piece.hole);
         let digest = Some(arrival.landed.computed);
         let rows = std::mem::take(&mut arrival.rows);
-        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, digest, rows };
+        let sums = if hole { self.sums.of_hole(len as u64) } else { arrival.sums };
+        let payload = ArrivedPayload { slot: arrival.slot.take(), len, hole, digest, rows, sums };
         self.chunks.payload.insert(arrival.landed.ticket, payload);
     }
 
@@ -82,7 +86,7 @@ impl DestinationWorkers {
 
     /// Writes a verified chunk. A hole needs no write.
     pub(crate) fn write(&mut self, file: FileId, index: ChunkIndex, ticket: Ticket) {
-        let (Some(ArrivedPayload { slot, len, hole, digest, .. }), Some(open)) =
+        let (Some(ArrivedPayload { slot, len, hole, digest, sums, .. }), Some(open)) =
             (self.chunks.payload.remove(&ticket), self.files.get(file))
         else {
             let result = Err(bug("a verified chunk without its payload or file"));
@@ -90,6 +94,7 @@ impl DestinationWorkers {
         };
         let (target, place) = (open.target().clone(), open.place(index));
         digest.into_iter().for_each(|digest| target.note_digest(index, digest));
+        self.sums.note(file, index, sums);
         // Only the last chunk is shorter than the others: with it the end of a stream is known, and
         // its write may be padded.
         if (len as u64) < open.map().size().bytes() {
@@ -116,18 +121,25 @@ impl DestinationWorkers {
     /// Writes verified files of a bundle under temporary names.
     pub(crate) fn write_bundle(&mut self, ticket: Ticket, files: Vec<Arc<EntryRef>>) {
         let ArrivedPayload { slot, rows, .. } = self.chunks.payload.remove(&ticket).unwrap_or_default();
-        let preserve = self.options.preserve;
-        let ledger = self.journalling.ledger().cloned();
+        let (preserve, wanted) = (self.options.preserve, self.sums.wanted());
+        let (ledger, reporter) = (self.journalling.ledger().cloned(), self.jobs.reporter().clone());
         self.jobs.report(Pool::Stage, move |tree| {
             let begun = begun(ledger.as_deref(), files.iter());
-            let rows = first_of_each(rows);
-            let stage = |held: &Arc<EntryRef>| {
+            let (rows, mut summed) = (first_of_each(rows), Vec::new());
+            let mut stage = |held: &Arc<EntryRef>| {
                 begun.clone()?;
                 let bytes = rows.get(&held.id).cloned().and_then(|range| slot.as_ref()?.get(range));
                 let bytes = bytes.ok_or_else(|| bug("a verified file without its payload"))?;
-                tree.write_small(&held.placed, bytes, &held.entry.meta, preserve).map_err(Fault::from)
+                let sums = sums_of(bytes, wanted);
+                summed.extend(sums.clone().map(|sums| (held.id, sums)));
+                let meta = with_sums(&held.entry.meta, sums);
+                tree.write_small(&held.placed, bytes, &meta, preserve).map_err(Fault::from)
             };
-            DestinationDone::Stage(files.iter().map(|held| (held.id, stage(held))).collect())
+            let staged = files.iter().map(|held| (held.id, stage(held))).collect();
+            if !summed.is_empty() {
+                reporter.say(DestinationDone::SumSmall(summed));
+            }
+            DestinationDone::Stage(staged)
         });
     }
 }

@@ -17,11 +17,13 @@ mod readback;
 mod reading;
 mod shortage;
 mod standing;
+mod sums;
 mod survey;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use longhaul_core::checksum::FileSums;
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
@@ -42,6 +44,7 @@ use journalling::Journalling;
 use names::NamedFiles;
 use reading::Readings;
 pub(crate) use shortage::Whereabouts;
+use sums::{ReceivedSums, with_sums};
 
 /// The journal of a session, `None` where nothing outlives it; and the claim by which it publishes,
 /// `None` where it needs none.
@@ -79,6 +82,10 @@ pub(crate) enum DestinationDone {
     Journal(Result<(), Fault>),
     /// Standing files are durable and the journal is put away.
     Tidy(Result<(), Fault>),
+    /// Chunks of a file were read for its further checksums, before it is sealed.
+    Sum(Arc<EntryRef>, Result<FileSums, Fault>),
+    /// The further checksums of small files, which are being staged.
+    SumSmall(Vec<(FileId, Arc<FileSums>)>),
     /// Names were staged.
     Stage(Vec<(FileId, Result<Staged, Fault>)>),
     /// A further name of a file was made or not. With the root of the file, if it is known.
@@ -138,6 +145,8 @@ pub(crate) struct DestinationWorkers {
     named_files: NamedFiles,
     /// The same that are not committed yet.
     staged_identities: HashMap<FileId, Identity>,
+    /// Further checksums of files that are not settled.
+    sums: ReceivedSums,
     /// The last field: dropped when all pools have ended.
     aftermath: Aftermath,
 }
@@ -165,6 +174,7 @@ impl DestinationWorkers {
             reading: Readings::start(&options, affinity)?,
             named_files: NamedFiles::default(),
             staged_identities: HashMap::new(),
+            sums: ReceivedSums::new(options.preserve.sums),
         })
     }
 
@@ -257,8 +267,9 @@ impl DestinationWorkers {
         });
     }
 
-    /// Cuts a whole file to its length and sets its metadata.
-    pub(crate) fn seal(&mut self, held: Arc<EntryRef>) {
+    /// Cuts a whole file to its length and sets its metadata, with the checksums that are kept.
+    fn seal_with(&mut self, held: Arc<EntryRef>, sums: Option<FileSums>) {
+        sums.iter().for_each(|sums| self.sums.staged(held.id, sums));
         // The file stays among the open files until it is known to be staged: if that fails, it is
         // kept or discarded as they are.
         let target = self.files.target(held.id);
@@ -268,7 +279,8 @@ impl DestinationWorkers {
             if let (Ok(target), EntryKind::File { len, .. }) = (&target, &held.entry.kind) {
                 target.end_if_unended(*len);
             }
-            let staged = target.and_then(|target| tree.seal(target, &held.entry.meta, preserve).map_err(Fault::from));
+            let meta = with_sums(&held.entry.meta, sums.map(Arc::new));
+            let staged = target.and_then(|target| tree.seal(target, &meta, preserve).map_err(Fault::from));
             DestinationDone::Stage(vec![(held.id, staged)])
         });
     }

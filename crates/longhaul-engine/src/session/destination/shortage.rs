@@ -63,7 +63,11 @@ impl DestinationDone {
             result.as_mut().err()
         }
         match self {
-            DestinationDone::MeasureRoom(_) | DestinationDone::DigestProgress(_) | DestinationDone::Name(..) => {}
+            DestinationDone::MeasureRoom(_)
+            | DestinationDone::DigestProgress(_)
+            | DestinationDone::SumSmall(_)
+            | DestinationDone::Name(..) => {}
+            DestinationDone::Sum(_, result) => of(result).into_iter().for_each(see),
             DestinationDone::PublishRefused(fault) | DestinationDone::FinishDirsRefused(fault) => {
                 std::iter::once(fault).for_each(see);
             }

@@ -68,7 +68,8 @@ impl DestinationWorkers {
 
     /// Reads a chunk of a standing file once more and writes it to the temporary, if it still has
     /// its digest.
-    pub(crate) fn copy(&self, base: Base, index: ChunkIndex, digest: Digest) {
+    pub(crate) fn copy(&mut self, base: Base, index: ChunkIndex, digest: Digest) {
+        self.sums.forget_chunk(base.entry.id, index);
         let (versions, open) = (self.reading.versions(), self.files.get(base.entry.id).cloned());
         let (io, reporter) = (self.chunks.io().clone(), self.jobs.reporter().clone());
         self.lend(move |tree, mut reader| {

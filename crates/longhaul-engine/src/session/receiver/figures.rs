@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_disk::ChunkIo;
 use longhaul_proto::Message;
 use longhaul_proto::receiver::SkippedDigests;
-use longhaul_proto::wire::message::Tally;
+use longhaul_proto::wire::message::{SettledSums, Tally};
 
 use super::ReceiverLoop;
 use super::extras::ExtrasWatch;
@@ -31,6 +31,8 @@ pub(super) struct ReceiveFigures {
     troubles: TargetTroubles,
     /// Maps accounts, and looks at metadata that could not be kept.
     pub(super) extras: ExtrasWatch,
+    /// Further checksums of files whose outcome the sender hears next.
+    pub(super) sums: Vec<SettledSums>,
 }
 
 impl ReceiveFigures {
@@ -39,7 +41,8 @@ impl ReceiveFigures {
         let tells_digests = digests == SkippedDigests::Told;
         let sent_tally = (0.0, Tally::default());
         let troubles = TargetTroubles::default();
-        ReceiveFigures { reported_second: 0, sent_tally, received_most: 0, tells_digests, targets, troubles, extras }
+        let (reported_second, received_most, sums) = (0, 0, Vec::new());
+        ReceiveFigures { reported_second, sent_tally, received_most, tells_digests, targets, troubles, extras, sums }
     }
 
     /// Whether the sender is to hear the counters now.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, FileId, LaneId, hint};
+use longhaul_core::{Algorithms, Blame, ChunkSize, Fault, FaultCode, FileId, LaneId, hint};
 use longhaul_disk::Affinity;
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{EntryRef, Receiver};
@@ -38,6 +38,8 @@ pub(super) struct Intake {
     /// The passes of arrivals that are being dealt with.
     passes: Vec<Pass>,
     deadline: ArrivalDeadline,
+    /// Further checksums that lanes compute of chunks.
+    sums: Algorithms,
     /// Units that arrived so far, holes included.
     arrived: u64,
     /// The number of arrivals when stalled lanes were last found. `None` if that never happened.
@@ -45,8 +47,9 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// An intake into the buffers of `slab`, by lanes that run where `affinity` says.
-    pub(super) fn new(slab: Arc<Slab>, chunk: ChunkSize, affinity: Affinity) -> Intake {
+    /// An intake into the buffers of `slab`, by lanes that run where `affinity` says and compute
+    /// `sums`.
+    pub(super) fn new(slab: Arc<Slab>, chunk: ChunkSize, affinity: Affinity, sums: Algorithms) -> Intake {
         Intake {
             slab,
             chunk,
@@ -55,6 +58,7 @@ impl Intake {
             gate: Gate::default(),
             passes: Vec::new(),
             deadline: ArrivalDeadline::new(),
+            sums,
             arrived: 0,
             stalled_at: None,
         }
@@ -64,6 +68,7 @@ impl Intake {
     pub(super) fn start_lane(&self, joined: JoinedLane, link: &mut ControlLink) -> Result<(), Fault> {
         let (slab, sink, times) = (self.slab.clone(), link.sink(), link.times().clone());
         let (holes, gate, affinity) = (self.holes.clone(), self.gate.clone(), self.affinity.clone());
+        let sums = self.sums;
         let started = link.start_lane(joined, move |joined, LaneControls { pulse, pacer, slots, .. }| {
             worker::bind(&affinity, &joined);
             let id = joined.id();
@@ -77,6 +82,7 @@ impl Intake {
                 times: &times,
                 pulse: &pulse,
                 holes: &holes,
+                sums,
             };
             let (landed, result) = match joined {
                 JoinedLane::Stream(lane) => {

@@ -7,6 +7,7 @@
 mod extras;
 mod figures;
 mod intake;
+mod sums;
 mod targets;
 
 use std::collections::HashSet;
@@ -135,7 +136,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link,
         machine,
         workers: writing,
-        intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone()),
+        intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone(), options.preserve.sums),
         allowed: receiving.allowed,
         names: TakenNames { renamed, replaced: HashSet::new() },
         course,
@@ -218,7 +219,7 @@ impl ReceiverLoop<'_> {
                 | SessionEvent::Undialled(_)
                 | SessionEvent::OwnRate(_)
                 | SessionEvent::WayFound(_)
-                | SessionEvent::Sent(_)
+                | SessionEvent::Sent(..)
                 | SessionEvent::StreamCame
                 | SessionEvent::Read(_),
             ) => {}
@@ -284,6 +285,8 @@ impl ReceiverLoop<'_> {
             DestinationDone::Retouch(results) => self.machine.handle_retouch(now, results),
             DestinationDone::Journal(result) => self.machine.handle_journal(now, result),
             DestinationDone::Tidy(result) => self.machine.handle_tidy(result),
+            DestinationDone::Sum(held, sums) => self.workers.summed(held, sums),
+            DestinationDone::SumSmall(files) => self.workers.summed_small(&files),
             DestinationDone::Stage(results) => {
                 let results = self.workers.staged(results);
                 self.machine.handle_stage(now, results);
@@ -432,7 +435,10 @@ impl ReceiverLoop<'_> {
     fn say(&mut self, message: Message) {
         match message {
             Message::WantChunks(_) => self.course.totals.units.begin(),
-            Message::Settled(_) => self.tell_losses(),
+            Message::Settled(_) => {
+                self.tell_losses();
+                self.tell_sums();
+            }
             _ => {}
         }
         self.intake.say(&message);
@@ -441,10 +447,12 @@ impl ReceiverLoop<'_> {
 
     fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
         let own = OwnFacts { replaced: self.names.replaced.remove(&held.id), ..OwnFacts::default() };
+        let sums = self.settled_sums(held.id, &outcome);
         self.course.settled(&held.entry, &outcome);
         self.workers.settled(held, &outcome);
         if self.course.is_news(&held.entry) {
-            tell_settled((held, self.names.renamed), own, outcome, &mut self.course.totals, self.link.observer());
+            let told = (outcome, sums);
+            tell_settled((held, self.names.renamed), own, told, &mut self.course.totals, self.link.observer());
         }
     }
 }

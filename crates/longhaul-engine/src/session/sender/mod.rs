@@ -10,7 +10,9 @@ mod figures;
 pub(crate) mod first_page;
 mod losses;
 mod offered;
+mod outcome;
 mod read_ahead;
+mod sums;
 mod unasked;
 
 use std::collections::BTreeSet;
@@ -18,11 +20,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, PAGE_ENTRIES_MAX};
-use longhaul_core::{ChunkSize, Entry, EntryKind, Fault, FaultCode, FileId, Preserve};
+use longhaul_core::{Algorithms, ChunkSize, Entry, EntryKind, Fault, FaultCode, Preserve};
 use longhaul_disk::{ChunkIo, Identity, Scanned, SourceRef, SourceTree};
 use longhaul_proto::Message;
 use longhaul_proto::sender::{Sender, SenderAction, SenderConfig, Small};
-use longhaul_proto::wire::message::{Ending, Finding, Outcome};
+use longhaul_proto::wire::message::{Ending, Finding};
 use longhaul_sys::Slab;
 use tokio::sync::mpsc;
 
@@ -30,17 +32,15 @@ use self::figures::SendFigures;
 use self::first_page::SaidPage;
 use self::offered::OfferedEntries;
 use self::read_ahead::ReadAhead;
+use self::sums::SentSums;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::{EntrySource, ScanWish, SendCourse, UnsettledEntry};
 use super::orders::ChunkOrder;
 use super::overhead::ENTRY_BYTES;
-use super::sent_stream::SentStream;
-use super::settled::tell_settled;
 use super::source::{Origin, SourceDone, SourceWorkers};
 use super::timed_source::TimedSourceEnd;
 use super::unasked::FirstFlight;
 use super::{SessionEvent, unsent};
-use crate::api::OwnFacts;
 use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
@@ -65,6 +65,8 @@ pub(crate) struct Sending {
     pub(crate) timed: bool,
     /// The flight in which its first page shall fit, unless that is out already.
     pub(crate) flight: FirstFlight,
+    /// Further checksums that it computes too, to compare them with the receiver's.
+    pub(crate) compared: Algorithms,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -101,7 +103,7 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared } = sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -118,7 +120,8 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     let chunk_min = ChunkSize::from_bytes(CHUNK_BYTES_USER_MIN).map_or(chunk, |least| least.min(chunk));
     let config = SenderConfig { chunk, chunk_min, chunk_max, bundled_max };
     let flight = if course.said.is_none() { flight } else { FirstFlight::UNBOUNDED };
-    let SaidPage { machine, offered, is_last, patience, .. } = unasked::begin(course.said.take(), config, flight);
+    let SaidPage { machine, mut offered, is_last, patience, .. } = unasked::begin(course.said.take(), config, flight);
+    offered.sums = SentSums::new(preserve.sums, compared);
     let mut this = SenderLoop {
         link,
         machine,
@@ -264,7 +267,7 @@ impl SenderLoop<'_> {
                 }
                 self.buffers.fit(&self.link, &self.workers);
             }
-            Incoming::Event(SessionEvent::Sent(sent)) => self.machine.handle_sent(sent),
+            Incoming::Event(SessionEvent::Sent(sent, sums)) => self.sent(sent, sums),
             Incoming::Event(SessionEvent::Read(SourceDone::Unreadable(file, fault))) => match &mut self.timed_end {
                 Some(drain) => drain.unreadable(file, fault),
                 None => self.machine.handle_unreadable(file, &fault),
@@ -292,14 +295,20 @@ impl SenderLoop<'_> {
 
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
-        let affinity = self.workers.affinity();
+        let (affinity, sums) = (self.workers.affinity(), self.offered.sums.compared());
         self.machine.handle_lane_joined(joined.id());
         self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer, path, .. }| {
             worker::bind(&affinity, &joined);
             let id = joined.id();
-            let source =
-                worker::send::SendFeed { queue: &queue, quit: &quit, pacer: &pacer, times: &times, pulse: &pulse };
-            let report = |sent| drop(sink.send(SessionEvent::Sent(sent)));
+            let source = worker::send::SendFeed {
+                queue: &queue,
+                quit: &quit,
+                pacer: &pacer,
+                times: &times,
+                pulse: &pulse,
+                sums,
+            };
+            let report = |sent, sums| drop(sink.send(SessionEvent::Sent(sent, sums)));
             let result = match joined {
                 JoinedLane::Stream(lane) => worker::send::run(lane, &source, report)
                     .map_err(|(fault, unfinished)| (fault, unfinished.into_iter().collect())),
@@ -323,6 +332,7 @@ impl SenderLoop<'_> {
         self.refused_by_peer |= matches!(message, Message::Refuse(_));
         let message = match message {
             Message::Losses(rows) => return self.hear_losses(rows),
+            Message::SettledSums(list) => return self.hear_sums(&list),
             message => message,
         };
         match &message {
@@ -443,41 +453,6 @@ impl SenderLoop<'_> {
             SenderAction::Finished(ending) => self.verdict = Some(Ok(ending)),
             SenderAction::Abort(fault) => self.verdict = Some(Err(fault)),
         }
-    }
-
-    fn settled(&mut self, file: FileId, outcome: Outcome) {
-        self.workers.forget(file);
-        let Some(known) = self.offered.settle(file, &outcome) else { return };
-        let (mut held, begun) = (known.held.clone(), known.begun);
-        if let Some(stream) = &self.course.stream {
-            held = stream.as_file(held);
-            stream.close();
-        }
-        let bytes = if let EntryKind::File { len, .. } = held.entry.kind { len } else { 0 };
-        let source = match &known.source {
-            EntrySource::Readable(origin) => Some(self.workers.shown(origin)),
-            _ => None,
-        };
-        let own = OwnFacts { source, ..OwnFacts::default() };
-        let outcome = match (outcome, known.source) {
-            (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
-            (Outcome::Failed(fault), _) if self.course.stream.is_some() => {
-                let own = self.course.stream.as_ref().and_then(SentStream::failure);
-                Outcome::Failed(own.unwrap_or_else(|| fault.seen_from_afar()))
-            }
-            (Outcome::Failed(fault), _) => Outcome::Failed(fault.seen_from_afar()),
-            // An earlier session committed it, and was lost before its sender heard that.
-            (Outcome::Skipped, _) if begun => {
-                self.course.totals.was_committed_before(bytes);
-                Outcome::Committed(None)
-            }
-            (Outcome::Stands(root), _) if begun => {
-                self.course.totals.was_committed_before(bytes);
-                Outcome::Committed(Some(root))
-            }
-            (other, _) => other,
-        };
-        tell_settled((&held, self.offered.are_renamed()), own, outcome, &mut self.course.totals, self.link.observer());
     }
 }
 

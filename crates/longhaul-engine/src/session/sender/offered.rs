@@ -10,6 +10,7 @@ use longhaul_core::{Entry, EntryKind, FileId, RelPath};
 use longhaul_proto::receiver::{EntryRef, Landing};
 use longhaul_proto::wire::message::Outcome;
 
+use super::sums::SentSums;
 use crate::session::course::{EntrySource, UnsettledEntry};
 use crate::session::dirs::Dirs;
 use crate::session::source::Origin;
@@ -23,6 +24,8 @@ pub(in crate::session) struct OfferedEntries {
     dirs: Dirs,
     /// Where the receiver puts entries.
     landing: Landing,
+    /// Their further checksums.
+    pub(super) sums: SentSums,
 }
 
 impl OfferedEntries {
@@ -33,6 +36,7 @@ impl OfferedEntries {
             names_bytes: 0,
             dirs: Dirs::default(),
             landing: Landing::beneath(),
+            sums: SentSums::default(),
         }
     }
 
@@ -78,6 +82,17 @@ impl OfferedEntries {
     pub(super) fn origin(&self, file: FileId) -> Option<Arc<Origin>> {
         match self.outstanding.get(&file).map(|known| &known.source) {
             Some(EntrySource::Readable(origin)) => Some(origin.clone()),
+            _ => None,
+        }
+    }
+
+    /// The length of a file that has no outcome, and where it is placed. `None` if there is no such
+    /// file. The length of a stream is not known here.
+    pub(super) fn file(&self, file: FileId) -> Option<(Option<u64>, &RelPath)> {
+        let held = &self.outstanding.get(&file)?.held;
+        match held.entry.kind {
+            EntryKind::File { len, .. } => Some((Some(len), &held.placed)),
+            EntryKind::Stream { .. } => Some((None, &held.placed)),
             _ => None,
         }
     }

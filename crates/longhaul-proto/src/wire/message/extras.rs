@@ -1,11 +1,11 @@
 //! The messages about metadata beyond modes and times: the extras of a page, the files of it that
-//! have several names, and what was lost of them.
+//! have several names, what was lost of them, and the further checksums of files.
 //!
 //! Plain data. Which of it a session carries is agreed by the bits of its hello and welcome.
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Extras, FileId, Preserve, SeveralNames};
+use longhaul_core::{Algorithm, Algorithms, Extras, FileId, Preserve, SeveralNames};
 
 /// The extras of the entries of the page that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,34 @@ impl PageNames {
     pub fn cost(&self) -> usize {
         self.entries.iter().map(|(_, names)| names.cost()).sum()
     }
+}
+
+/// The further checksums of a file whose outcome follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledSums {
+    /// The file.
+    pub file: FileId,
+    /// Those that were agreed on, one behind the other, in the order of their numbers.
+    pub sums: Vec<u8>,
+}
+
+/// Bit of [`Hello::caps`](super::Hello::caps): the receiver is to compute the Adler-32 of each file
+/// that it commits, to keep it with the file, and to say it before the outcome. Bit of
+/// [`Welcome::caps`](super::Welcome::caps): it does so, or knows what the other side does.
+pub const CAP_ADLER32: u64 = 1 << 16;
+/// The same for CRC-32C.
+pub const CAP_CRC32C: u64 = 1 << 17;
+
+/// The bits of the checksums that two sides may agree on.
+const SUMS: [(Algorithm, u64); 2] = [(Algorithm::Adler32, CAP_ADLER32), (Algorithm::Crc32c, CAP_CRC32C)];
+
+fn bits_of_sums(sums: Algorithms) -> u64 {
+    SUMS.iter().filter(|(algorithm, _)| sums.has(*algorithm)).map(|(_, bit)| bit).sum()
+}
+
+fn sums_of_bits(caps: u64) -> Algorithms {
+    let said = SUMS.iter().filter(|(_, bit)| caps & bit != 0);
+    said.fold(Algorithms::NONE, |sums, (algorithm, _)| sums.with(*algorithm))
 }
 
 /// Bit of [`Hello::caps`](super::Hello::caps): extended attributes are to be carried over.
@@ -72,28 +100,30 @@ const EXTRAS: [KindBits; 4] = [
     KindBits { kind: |preserve| &mut preserve.hardlinks, wants: CAP_WANTS_HARDLINKS, carries: CAP_CARRIES_HARDLINKS },
 ];
 
-/// The bits of a hello that ask for the extras in `preserve`.
+/// The bits of a hello that ask for the extras and checksums in `preserve`.
 pub fn extras_wanted(mut preserve: Preserve) -> u64 {
-    EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.wants).sum()
+    let kinds: u64 = EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.wants).sum();
+    kinds | bits_of_sums(preserve.sums)
 }
 
-/// The bits of a welcome that agree to the extras in `preserve`.
+/// The bits of a welcome that agree to the extras and checksums in `preserve`.
 pub fn extras_carried(mut preserve: Preserve) -> u64 {
-    EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.carries).sum()
+    let kinds: u64 = EXTRAS.iter().filter(|bits| *(bits.kind)(&mut preserve)).map(|bits| bits.carries).sum();
+    kinds | bits_of_sums(preserve.sums)
 }
 
-/// `preserve` with the extras that the bits of a hello ask for, and no others.
+/// `preserve` with the extras and checksums that the bits of a hello ask for, and no others.
 pub fn with_extras_of_hello(preserve: Preserve, caps: u64) -> Preserve {
-    let mut agreed = preserve;
+    let mut agreed = Preserve { sums: sums_of_bits(caps), ..preserve };
     for bits in EXTRAS {
         *(bits.kind)(&mut agreed) = caps & bits.wants != 0;
     }
     agreed
 }
 
-/// The extras in `preserve` that the bits of a welcome do not agree to.
+/// The extras and checksums in `preserve` that the bits of a welcome do not agree to.
 pub fn extras_refused(preserve: Preserve, caps: u64) -> Preserve {
-    let mut refused = preserve;
+    let mut refused = Preserve { sums: preserve.sums.without(sums_of_bits(caps)), ..preserve };
     for bits in EXTRAS {
         *(bits.kind)(&mut refused) &= caps & bits.carries == 0;
     }
@@ -124,10 +154,11 @@ mod tests {
 
     #[test]
     fn what_a_hello_asks_for_is_what_a_welcome_agrees_to_and_nothing_else() {
-        for wanted in [Preserve::default(), Preserve::EVERYTHING] {
+        let sums = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
+        for wanted in [Preserve::default(), Preserve::EVERYTHING, Preserve { sums, ..Preserve::EVERYTHING }] {
             let asked = extras_wanted(wanted);
             let heard = with_extras_of_hello(Preserve::EVERYTHING.without_extras(), asked);
-            assert_eq!(heard, Preserve { links: true, ..heard });
+            assert_eq!((heard.links, heard.sums), (true, wanted.sums));
             assert_eq!(extras_wanted(heard), asked);
             let caps = extras_carried(heard) | super::super::CAP_TAKES_STREAMS;
             assert!(!extras_refused(wanted, caps).may_lose());

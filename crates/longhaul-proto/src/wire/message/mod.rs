@@ -154,6 +154,9 @@ messages! {
     /// Receiver: chunks that it has of another version of the file, for the sender to compare; each
     /// counts as wanted.
     21 CheckChunks(CheckChunks) Want,
+    /// Receiver, right before the outcomes of the files that it names, where further checksums are
+    /// agreed on: those of committed files.
+    22 SettledSums(Vec<SettledSums>) Verdict,
     /// Either, at most once for each lane: it is of no more use and this side's end is being
     /// closed.
     23 LaneLost(LaneLost) Verdict,

@@ -373,6 +373,13 @@ pub(super) struct FileBody<'a> {
     /// The reason why a name of the source is left out, for people. The field is absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'a str>,
+    /// The Adler-32 in hex, of the bytes that the receiver wrote. The field is absent where
+    /// `--extra-checksum` does not ask for it, or the file was not sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) adler32: Option<String>,
+    /// The CRC-32C in hex, in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) crc32c: Option<String>,
 }
 
 /// Something went wrong: one file, or the whole run. The exit code is in `summary`.

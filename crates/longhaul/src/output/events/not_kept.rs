@@ -12,7 +12,8 @@ use super::{Name, name};
 #[derive(Serialize)]
 pub(super) struct NotKeptBody<'a> {
     /// The kind: `xattrs`, `owner`, `set-id`, `acls`, `hardlinks` (the name has a copy of its own),
-    /// `mode` or `times` (of a file that stood).
+    /// `mode` or `times` (of a file that stood), or `checksums` (`--extra-checksum`: the file is
+    /// there, without them).
     pub(super) kind: &'static str,
     /// The side at which it was lost: `source` or `destination`.
     pub(super) side: &'static str,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::exit::tests::report;
-use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, is_deceptive};
+use longhaul_core::{Blame, ChunkSize, FaultCode, Meta, Mtime, RelPath, Sums, is_deceptive};
 use longhaul_engine::{BoundThreads, DeviceDepth, OwnFacts, Stage, StartNote, TargetId};
 
 fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> String {
@@ -14,7 +14,8 @@ fn said(say: impl FnOnce(&mut JsonLines<&mut Vec<u8>>) -> io::Result<()>) -> Str
 fn file(path: &[u8], status: FileStatus, b3: Option<[u8; 32]>) -> FileEvent {
     let path = RelPath::new(path).unwrap();
     let placed = RelPath::new("in").unwrap().concat(&path).unwrap();
-    FileEvent { path, placed, status, bytes: 7, b3, regular: true, renamed: false, own: OwnFacts::default() }
+    let (own, sums) = (OwnFacts::default(), Sums::default());
+    FileEvent { path, placed, status, bytes: 7, b3, regular: true, renamed: false, own, sums }
 }
 
 #[test]
