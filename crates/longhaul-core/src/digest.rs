@@ -158,6 +158,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::Algorithm;
 
     #[test]
     fn a_root_is_what_b3sum_prints() {
@@ -184,6 +185,23 @@ mod tests {
             hasher.update_zeros(len as u64);
             assert_eq!(hasher.finish(), digest_of(&vec![0; len], DigestKind::Root, FileOffset(0)), "{len}");
         }
+    }
+
+    #[test]
+    fn further_checksums_are_those_of_all_pieces_and_change_no_digest() {
+        let wanted = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
+        let bytes = [&[7; 3000][..], &[0; 100_000], &[9; 5]].concat();
+        let plain = ChunkHasher::new(DigestKind::Root, FileOffset(0));
+        assert_eq!((plain.sums(), plain.clone().summing(Algorithms::NONE).sums()), (None, None));
+        let mut hasher = plain.summing(wanted);
+        hasher.update(&bytes[..1000]);
+        hasher.update(&bytes[1000..3000]);
+        hasher.update_zeros(100_000);
+        hasher.update(&bytes[103_000..]);
+        let mut want = PartSums::empty(wanted);
+        want.update(&bytes);
+        assert_eq!(hasher.sums(), Some(want));
+        assert_eq!(hasher.finish(), digest_of(&bytes, DigestKind::Root, FileOffset(0)));
     }
 
     #[test]

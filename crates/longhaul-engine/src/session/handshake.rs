@@ -63,15 +63,15 @@ pub(crate) fn need_claim(claim: Option<&ShardClaim>, welcome: &Welcome) -> Resul
 /// older build knows neither bit.
 pub(crate) fn need_metadata(preserve: Preserve, welcome: &Welcome) -> Result<(), Fault> {
     let refused = extras_refused(preserve, welcome.caps);
-    let unsupported = |what: String| Fault::new(FaultCode::Unsupported, Blame::Peer, what);
     let (kinds, sums) = (refused.agreed_names(), refused.sums);
     if !kinds.is_empty() {
         let what = format!("the other side does not know how to carry {}", kinds.join(", "));
-        return Err(unsupported(what).hint(hint::Program::UpdateOrCarryLess));
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, what).hint(hint::Program::UpdateOrCarryLess));
     }
     if !sums.is_empty() {
         let what = format!("the other side does not know how to compute the checksums that are wanted: {sums}");
-        return Err(unsupported(what).hint(hint::Program::UpdateOrSumLess));
+        // The files could be moved: what was asked for is too much.
+        return Err(Fault::new(FaultCode::Usage, Blame::Peer, what).hint(hint::Program::UpdateOrSumLess));
     }
     Ok(())
 }
@@ -339,7 +339,8 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use longhaul_core::{PathShare, Role};
+    use longhaul_core::{Algorithm, Algorithms, PathShare, Role};
+    use longhaul_proto::wire::message::{CAP_ADLER32, CAP_CRC32C};
 
     /// A request by a sender whose data may flow so.
     pub(crate) fn transfer(flow: Flow) -> Transfer {
@@ -394,6 +395,30 @@ pub(crate) mod tests {
         let heard = heard_while_telling(&mut reader, telling, Duration::from_secs(60)).await;
         assert_eq!(heard.expect("an agreement"), welcome);
         assert!(has_said);
+    }
+
+    #[test]
+    fn a_build_that_does_not_know_a_checksum_is_refused_and_told_what_to_do() {
+        let (adler32, crc32c) = (Algorithm::Adler32, Algorithm::Crc32c);
+        let preserve = Preserve { sums: Algorithms::NONE.with(adler32).with(crc32c), ..Preserve::default() };
+        let welcome = |caps| Welcome {
+            version: VERSION,
+            caps,
+            session: [0; 16],
+            chunk: ChunkSize::DEFAULT,
+            chunk_max: ChunkSize::DEFAULT,
+            bundled_max: 0,
+            lanes_max: 1,
+            rate: 0,
+            memory_bytes: 0,
+        };
+        for (caps, unknown) in [(0, "adler32 crc32c"), (CAP_ADLER32, "crc32c"), (CAP_CRC32C, "adler32")] {
+            let fault = need_metadata(preserve, &welcome(caps)).expect_err("an older build");
+            assert_eq!(fault.code, FaultCode::Usage);
+            assert!(fault.message.as_str().ends_with(unknown), "{}", fault.message);
+            assert_eq!(fault.hint, Some(hint::Program::UpdateOrSumLess.into()));
+        }
+        assert_eq!(need_metadata(preserve, &welcome(CAP_ADLER32 | CAP_CRC32C)), Ok(()));
     }
 
     #[test]
