@@ -3,7 +3,6 @@
 //! In: bytes, or digests of other programs. Out: [`Sums`], the checksums that are known of a file.
 //! Knows no files.
 
-mod kept;
 mod parts;
 
 use std::fmt;
@@ -11,7 +10,6 @@ use std::fmt;
 use blake3::Hasher;
 use serde::{Deserialize, Serialize};
 
-pub use kept::{FileSums, KEPT_SUMS_NAME, KeptSums};
 pub use parts::{ChunkSums, PartSums};
 
 /// A kind of checksum. Its number is its bit in the bytes of a segment; numbers are only ever
@@ -139,13 +137,13 @@ impl Algorithms {
         Algorithms(self.0 | algorithm.bit())
     }
 
-    /// Those that both have.
+    /// The algorithms that both have.
     #[must_use]
     pub const fn common(self, other: Algorithms) -> Algorithms {
         Algorithms(self.0 & other.0)
     }
 
-    /// Those that `other` has not.
+    /// The algorithms that `other` has not.
     #[must_use]
     pub const fn without(self, other: Algorithms) -> Algorithms {
         Algorithms(self.0 & !other.0)
@@ -207,6 +205,15 @@ impl TryFrom<SumsRead> for Sums {
     fn try_from(SumsRead { known, bytes }: SumsRead) -> Result<Sums, WrongLength> {
         Sums::of_bytes(known, &bytes).ok_or(WrongLength(bytes.len()))
     }
+}
+
+/// The checksums of a whole file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSums {
+    /// Its length, in bytes.
+    pub len: u64,
+    /// Its checksums.
+    pub sums: Sums,
 }
 
 /// The comparison of what is known of two files.

@@ -14,6 +14,7 @@ pub mod fault;
 pub mod filter;
 pub mod hint;
 pub mod ids;
+pub mod kept_sums;
 pub mod limits;
 pub mod load;
 pub mod losses;

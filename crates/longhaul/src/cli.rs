@@ -276,7 +276,7 @@ pub struct ChoiceOptions {
     /// `--include` and `--exclude`, in the order given.
     #[command(flatten)]
     pub filters: FilterOptions,
-    /// What is carried over beside the bytes.
+    /// The metadata and checksums beside the bytes.
     #[command(flatten)]
     pub metadata: MetadataOptions,
     /// Print the mapping and the bytes, move nothing

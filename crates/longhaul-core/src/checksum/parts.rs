@@ -19,12 +19,12 @@ pub struct PartSums {
 }
 
 impl PartSums {
-    /// Those of `wanted` that combine, of no bytes.
+    /// The checksums of no bytes: those of `wanted` that combine.
     pub fn empty(wanted: Algorithms) -> PartSums {
         PartSums::of_zeros(wanted, 0)
     }
 
-    /// The same of so many zeros, which are not looked at.
+    /// The same of so many zeros, by arithmetic.
     pub fn of_zeros(wanted: Algorithms, bytes: u64) -> PartSums {
         // The sum of the sums grows by one with each zero.
         let adler32 = || ((bytes % u64::from(super::ADLER_MODULUS)) as u32) << 16 | 1;

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// What is carried over beside the bytes.
+/// The metadata and checksums beside the bytes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is sent")]
 pub struct MetadataOptions {

@@ -64,7 +64,7 @@ pub(crate) fn sums(text: &str) -> Result<Algorithms, Flaw> {
     names.map(named).try_fold(Algorithms::NONE, |chosen, named| named.map(|algorithm| chosen.with(algorithm)))
 }
 
-/// Of a transfer only those that combine from the sums of chunks, which come in any order.
+/// A checksum that combines from the sums of chunks, which come in any order.
 fn named(name: &str) -> Result<Algorithm, Flaw> {
     match Algorithm::of_name(name) {
         Some(algorithm @ (Algorithm::Adler32 | Algorithm::Crc32c)) => Ok(algorithm),

@@ -3,7 +3,8 @@
 //! In: the checksums that this side computed, and the open file, which has its length and times.
 //! Out: the attribute, or a loss that is counted: a file system without attributes fails no file.
 
-use longhaul_core::checksum::{FileSums, KEPT_SUMS_NAME, KeptSums};
+use longhaul_core::checksum::FileSums;
+use longhaul_core::kept_sums::{KEPT_SUMS_NAME, KeptSums};
 use longhaul_core::{LossKind, Mtime, RelPath};
 use rustix::fs;
 use rustix::io::Errno;

@@ -71,7 +71,7 @@ impl<R: Fn(Sent, Option<PartSums>)> UdpFeed for QueueFeed<'_, R> {
     fn sent(&mut self, serial: u32, header: &Piece, digest: Digest) {
         let Piece { unit, attempt, len, unit_len, .. } = *header;
         let (lane, seq) = (self.lane, serial.into());
-        // Its pieces are sealed in no order that a checksum could follow: the receiver's stands alone.
+        // No checksum follows pieces that are sent again in any order: the receiver's stands alone.
         (self.report)(Sent { unit, attempt, digest, len, unit_len, lane, seq, declared: true }, None);
     }
 

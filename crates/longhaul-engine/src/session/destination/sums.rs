@@ -24,9 +24,9 @@ use crate::cpu::Stage;
 #[derive(Debug, Default)]
 pub(super) struct ReceivedSums {
     wanted: Algorithms,
-    /// Of files that take chunks.
+    /// The sums of files that take chunks.
     chunks: HashMap<FileId, ChunkSums>,
-    /// Of files that are staged.
+    /// The checksums of files that are staged.
     files: HashMap<FileId, Sums>,
 }
 
@@ -41,7 +41,7 @@ impl ReceivedSums {
         self.wanted
     }
 
-    /// Those of a hole of so many bytes, which are not looked at.
+    /// The sums of a hole of so many bytes, by arithmetic.
     pub(super) fn of_hole(&self, bytes: u64) -> Option<PartSums> {
         (!self.wanted.is_empty()).then(|| PartSums::of_zeros(self.wanted, bytes))
     }

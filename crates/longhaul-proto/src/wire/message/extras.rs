@@ -40,7 +40,7 @@ impl PageNames {
 pub struct SettledSums {
     /// The file.
     pub file: FileId,
-    /// Those that were agreed on, one behind the other, in the order of their numbers.
+    /// The checksums that were agreed on, one behind the other, in the order of their numbers.
     pub sums: Vec<u8>,
 }
 

@@ -6,17 +6,8 @@
 
 use std::fmt;
 
-use super::{Algorithm, Sums, unhex};
+use crate::checksum::{Algorithm, FileSums, Sums, unhex};
 use crate::manifest::Mtime;
-
-/// The checksums of a whole file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileSums {
-    /// Its length, in bytes.
-    pub len: u64,
-    /// Its checksums.
-    pub sums: Sums,
-}
 
 /// Checksums as they are kept with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
