@@ -1,7 +1,7 @@
 //! The texts that say which metadata is carried over, and which further checksums are computed.
 //!
-//! In: one text. Out: a [`Preserve`] or a set of checksums, or a [`Flaw`]. Knows neither the place of the text nor any
-//! default but its own.
+//! In: one text. Out: a [`Preserve`] or a set of checksums, or a [`Flaw`]. Knows neither the place
+//! of the text nor any default but its own.
 
 use longhaul_core::{Algorithm, Algorithms, Preserve};
 
