@@ -27,8 +27,8 @@ use longhaul_proto::wire::message::{
     Answer, CheckChunks, CheckFiles, Declared, DurableChunks, Ending, Far, FarSource, FileEnd, FileFault, Finding,
     Flow, Follows, GrantedLanes, Heartbeat, Hello, LaneClosed, LaneLost, LaneTarget, Limit, Limited, Limiting, Listed,
     ListedKind, ListedPartial, Listing, LostChunk, Offer, Outcome, Page, PageCredit, Placing, Protect, Rate, Request,
-    RequestPart, Resume, SendAgain, SettledSums, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer,
-    Transport, Unasked, Verdict, WantChunks, WantLast, Welcome,
+    RequestPart, Resume, SendAgain, Settlement, StreamEnd, Tally, TargetReport, TargetStanding, Transfer, Transport,
+    Unasked, Verdict, WantChunks, WantLast, Welcome,
 };
 
 fn path(text: &str) -> RelPath {
@@ -272,10 +272,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (extras::extras(), GOLDEN[45]),
         (extras::losses(), GOLDEN[46]),
         (extras::names(), GOLDEN[47]),
-        (
-            Message::SettledSums(vec![SettledSums { file: FileId(300), sums: vec![1, 2, 3, 4] }]),
-            "090000001601ac020401020304",
-        ),
+        extras::settled_sums(),
         (udp::lane_closed(), udp::LANE_CLOSED),
         (Message::Unasked(Unasked { bundle: b"abc".to_vec() }), "050000002803616263"),
         (Message::ShownClaim(ShardClaim { campaign: [0x11; 16], shard: 300, fence: 2, id: [0x22; 16] }), SHOWN_CLAIM),

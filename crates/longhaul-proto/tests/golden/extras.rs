@@ -6,7 +6,7 @@ use longhaul_core::{
     Xattr, XattrName,
 };
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{PageExtras, PageNames};
+use longhaul_proto::wire::message::{PageExtras, PageNames, SettledSums};
 
 use super::{path, word};
 
@@ -44,6 +44,12 @@ pub(crate) fn names() -> Message {
     let further = SeveralNames { first: Some(path("d/a")), count: 300 };
     let entries = vec![(FileId(1), SeveralNames { first: None, count: 2 }), (FileId(300), further)];
     Message::Names(PageNames { entries })
+}
+
+/// The checksums of a file, with their bytes.
+pub(crate) fn settled_sums() -> (Message, &'static str) {
+    let sums = SettledSums { file: FileId(300), sums: vec![1, 2, 3, 4] };
+    (Message::SettledSums(vec![sums]), "090000001601ac020401020304")
 }
 
 /// Losses of two kinds.

@@ -1,5 +1,5 @@
-//! `--preserve`, `--extra-checksum`, `--map-user`, `--map-group` and `--numeric-ids`: which metadata
-//! is carried over, which checksums are kept with it, and which accounts it names at the
+//! `--preserve`, `--extra-checksum`, `--map-user`, `--map-group` and `--numeric-ids`: which
+//! metadata is carried over, which checksums are kept with it, and which accounts it names at the
 //! destination.
 //!
 //! In: the options, and the files of rules that they name. Out: a [`Metadata`] to `settings`.

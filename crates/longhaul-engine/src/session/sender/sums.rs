@@ -26,8 +26,8 @@ pub(in crate::session) struct SentSums {
 }
 
 impl SentSums {
-    /// Nothing was sent. The receiver computes those that are `agreed`, and this side those that are
-    /// `compared`.
+    /// Nothing was sent. The receiver computes those that are `agreed`, and this side those that
+    /// are `compared`.
     pub(super) fn new(agreed: Algorithms, compared: Algorithms) -> SentSums {
         SentSums { agreed, compared, ..SentSums::default() }
     }
