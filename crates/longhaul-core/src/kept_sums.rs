@@ -24,7 +24,7 @@ pub const KEPT_SUMS_NAME: &str = "user.longhaul.checksum";
 impl KeptSums {
     /// Reads a line. `None` if it is none, or of a form that is not known.
     pub fn parse(line: &[u8]) -> Option<KeptSums> {
-        let text = std::str::from_utf8(line).ok().filter(|text| text.len() <= LINE_BYTES)?;
+        let text = std::str::from_utf8(line).ok().filter(|text| text.len() <= KEPT_SUMS_BYTES_MAX)?;
         let mut words = text.split(' ');
         let form = words.next()?;
         let len = words.next()?.strip_prefix("len=")?.parse().ok()?;
@@ -61,7 +61,7 @@ impl fmt::Display for KeptSums {
 /// The first word of a line, which another form would change.
 const FORM: &str = "1";
 /// Bytes of a line at most: that of all checksums has some 450.
-const LINE_BYTES: usize = 1024;
+pub const KEPT_SUMS_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -77,6 +77,8 @@ pub enum LossReason {
     Unproven,
     /// The system could not do it.
     Failed,
+    /// Some bytes passed where nobody computed checksums of them.
+    NotComputed,
 }
 
 impl LossReason {
@@ -96,6 +98,7 @@ impl LossReason {
             LossReason::Elsewhere => "elsewhere",
             LossReason::Unproven => "unproven",
             LossReason::Failed => "failed",
+            LossReason::NotComputed => "not-computed",
         }
     }
 }

@@ -6,11 +6,12 @@
 //! let it, and the losses. What cannot be kept fails no entry. The order is fixed, as each may undo
 //! what comes before: owner, mode (by the caller), access lists, attributes, times (by the caller).
 
-mod sums;
+pub(super) mod sums;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::kept_sums::KEPT_SUMS_NAME;
 use longhaul_core::{AccessList, Extras, Grantee, LossKind, LossReason, Losses, Meta, Preserve, RelPath, Xattr};
 use rustix::fs::{self, AtFlags, FileType, Gid, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -254,7 +255,7 @@ impl ExtrasKeeper {
             return Ok(());
         }
         let set = match history {
-            History::New => extras.xattrs.iter().try_for_each(|xattr| inode.set(xattr)),
+            History::New => carried(extras).try_for_each(|xattr| inode.set(xattr)),
             History::Stood => fit(inode, extras),
         };
         self.counted(set, LossKind::Xattrs, path)
@@ -358,8 +359,19 @@ impl<'f> HeldInode<'f> {
     }
 }
 
+/// The attributes that a file gets from its source. Not the checksums that are kept with a file:
+/// they are what this side found.
+fn carried(extras: &Extras) -> impl Iterator<Item = &Xattr> {
+    extras.xattrs.iter().filter(|xattr| !is_kept_sums(xattr.name.as_bytes()))
+}
+
+fn is_kept_sums(name: &[u8]) -> bool {
+    name == KEPT_SUMS_NAME.as_bytes()
+}
+
 /// Makes the attributes of users of something that stood those of the source: what is the same
-/// already is left alone, so that nothing is written where nothing differs.
+/// already is left alone, so that nothing is written where nothing differs. Kept checksums are no
+/// attribute of the source, and stay.
 fn fit(inode: HeldInode<'_>, extras: &Extras) -> Result<(), Errno> {
     let mut room = vec![0; XATTR_BYTES_MAX];
     if !extras.incomplete {
@@ -369,11 +381,12 @@ fn fit(inode: HeldInode<'_>, extras: &Extras) -> Result<(), Errno> {
         };
         let wanted = |name: &[u8]| extras.xattrs.iter().any(|xattr| xattr.name.as_bytes() == name);
         let names = room[..len].split(|byte| *byte == 0);
-        for name in names.filter(|name| name.starts_with(longhaul_core::extras::XATTR_USER) && !wanted(name)) {
+        let names = names.filter(|name| name.starts_with(longhaul_core::extras::XATTR_USER) && !is_kept_sums(name));
+        for name in names.filter(|name| !wanted(name)) {
             inode.remove(name)?;
         }
     }
-    for xattr in &extras.xattrs {
+    for xattr in carried(extras) {
         let len = inode.value(xattr.name.as_bytes(), &mut room)?;
         if len.and_then(|len| room.get(..len)) != Some(&xattr.value[..]) {
             inode.set(xattr)?;

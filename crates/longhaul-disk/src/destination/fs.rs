@@ -383,12 +383,12 @@ impl TargetTree for FsTarget {
         let wanted = self.rules.modes.file(meta, preserve);
         // Its final mode from the start saves a call per file. Its content is verified already, so
         // every user that may read the final name may as well read this one.
-        let (temp, fd) = Temp::create(&dir, self.tag, mode(wanted))
+        let (made, bits) = self.rules.modes.created(wanted, preserve);
+        let (temp, fd) = Temp::create(&dir, self.tag, mode(made))
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         device.made(&fd, b"");
         self.write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
-        let mode_is = self.rules.modes.after_open(wanted);
-        self.set_meta((&fd, path), (mode_is != wanted).then_some(wanted), meta, preserve)
+        self.set_meta((&fd, path), bits, meta, preserve)
             .map_err(|error| DiskError::call("set the metadata of", path, error))?;
         let identity = names::identity_for_names(meta, &fd);
         let content = match device.method() {

@@ -46,11 +46,21 @@ impl Modes {
         self.policy.dir(if preserve.mode { meta.mode & 0o777 } else { 0o777 & !self.umask })
     }
 
+    /// The mode with which a file is created that shall have `wanted`, and the one to set when all
+    /// else is set. `None`: it has it then. Its owner must be able to write to what gets checksums.
+    pub(crate) fn created(self, wanted: u32, preserve: Preserve) -> (u32, Option<u32>) {
+        let made = if preserve.sums.is_empty() { wanted } else { wanted | OWNER_WRITES };
+        (made, (self.after_open(made) != wanted).then_some(wanted))
+    }
+
     /// The mode that a file has after `open` with `mode`.
     pub(crate) fn after_open(self, mode: u32) -> u32 {
         mode & !self.umask
     }
 }
+
+/// The permission without which the system lets an owner keep no attribute with a file.
+const OWNER_WRITES: u32 = 0o200;
 
 /// The mode in the system's type.
 pub(crate) fn mode(bits: u32) -> Mode {

@@ -14,7 +14,7 @@ use longhaul_core::{LossKind, Meta, Preserve, RelPath};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::extras::{ExtrasKeeper, HeldInode, History};
+use super::extras::{ExtrasKeeper, HeldInode, History, sums};
 use super::meta::{MetaRules, mode};
 use crate::direct::{DirectMode, Handle, IoMode};
 use crate::error::DiskError;
@@ -120,7 +120,10 @@ pub(crate) fn retouch(
         extras.spared(path, (meta, preserve), &others);
         Err(Errno::MLINK)
     } else {
-        set_owner().and_then(|()| set_extras()).and_then(|()| set_times())
+        let (inode, kept) = (HeldInode::open(&fd), sums::kept_sums(HeldInode::open(&fd), expect));
+        let set = set_owner().and_then(|()| set_extras()).and_then(|()| set_times());
+        let kept = kept.filter(|_| preserve.times && is_late);
+        set.and_then(|()| kept.map_or(Ok(()), |kept| sums::follow_time(inode, &kept)))
     };
     kept_by_owner(path, set, "set the metadata of")
 }

@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::kept_sums::KEPT_SUMS_NAME;
 use longhaul_core::limits::{EXTRAS_COST_MAX, XATTRS_BYTES_MAX};
 use longhaul_core::{AccessList, EntryKind, Extras, LossKind, LossReason, Losses, Preserve, RelPath, Xattr, XattrName};
 use rustix::fs::{Mode, OFlags, Stat, fgetxattr, flistxattr, fstat, openat};
@@ -147,7 +148,8 @@ impl<'s> ExtrasReader<'s> {
                 self.read_access_list(fd, name, path, extras)?;
                 continue;
             }
-            if !self.wanted.xattrs {
+            // What was computed of the file there is computed of its copy anew, or not at all.
+            if !self.wanted.xattrs || name == KEPT_SUMS_NAME.as_bytes() {
                 continue;
             }
             let Ok(known) = XattrName::try_from(name.to_vec()) else {

@@ -179,6 +179,7 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         (LossReason::Elsewhere, _) => "they belong to another file system",
         (LossReason::Unproven, _) => "nothing shows whose they are",
         (LossReason::Failed, _) => "the system could not set them",
+        (LossReason::NotComputed, _) => "part of the bytes came while nobody computed them",
     };
     let entries = units::count(*entries, "entry").replace("entrys", "entries");
     format!("{what} of {entries} not kept at {side}: {why}; the first is '{}'", first.escaped())

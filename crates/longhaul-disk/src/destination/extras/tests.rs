@@ -4,7 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_core::XattrName;
+use longhaul_core::checksum::FileSums;
+use longhaul_core::{Algorithm, Algorithms, Mtime, PartSums, XattrName};
 
 use super::*;
 use crate::destination::{FsTarget, TargetTree};
@@ -93,6 +94,46 @@ fn a_file_that_stands_is_written_to_only_where_something_differs_and_root_need_n
     assert_ne!(fit(&having(vec![xattr("user.a", b"2"), xattr("user.b", b"3")])), before);
     std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).expect("mode");
     assert_eq!((value(&at, "user.a"), value(&at, "user.b")), (Some(b"2".to_vec()), Some(b"3".to_vec())));
+}
+
+#[test]
+fn kept_checksums_are_no_attribute_of_the_source_and_follow_the_time_of_what_stands() {
+    let (dir, target) = target();
+    let (at, wanted) = (dir.path().join("f"), Algorithms::NONE.with(Algorithm::Adler32));
+    let mut part = PartSums::empty(wanted);
+    part.update(b"x");
+    let sums = Some(Arc::new(FileSums { len: 1, sums: part.sums() }));
+    let foreign = having(vec![xattr("user.longhaul.checksum", b"1 len=1 mtime=0.0 adler32=00000000")]);
+    let summing = Preserve { sums: wanted, ..KEEP };
+    let staged = target.write_small(&path("f"), b"x", &Meta { sums, ..foreign.clone() }, summing).expect("write");
+    target.publish(&staged, Replace::Never).expect("publish");
+    let line = |mtime: Mtime| format!("1 len=1 mtime={}.{:09} adler32=00790079", mtime.secs, mtime.nanos).into_bytes();
+    let kept = || value(&at, "user.longhaul.checksum");
+    assert_eq!(kept(), Some(line(META.mtime)));
+    // A second run that carries attributes, from a source that has one of this name or none.
+    let is = || target.examine(&path("f")).expect("examined").expect("it stands").meta();
+    for source in [having(vec![]), foreign.clone()] {
+        target.fit(&path("f"), &is(), &source, KEEP).expect("fitted");
+        assert_eq!(kept(), Some(line(META.mtime)));
+    }
+    // Its time is set once its bytes were found the same; and then it is written to by others.
+    let identity = || target.read_standing(&path("f"), 0, 1, &mut [0; 4096]).expect("read").1;
+    let later = Meta { mtime: Mtime { secs: META.mtime.secs + 5, ..META.mtime }, ..having(vec![]) };
+    target.retouch(&path("f"), &identity(), Some(&later), KEEP).expect("touched");
+    assert_eq!((is().mtime, kept()), (later.mtime, Some(line(later.mtime))));
+    std::fs::write(&at, b"y").expect("write");
+    target.retouch(&path("f"), &identity(), Some(&META), KEEP).expect("touched");
+    assert_eq!((is().mtime, kept()), (META.mtime, Some(line(later.mtime))), "it is out of date, and says so");
+    assert!(target.losses().is_empty());
+}
+
+#[test]
+fn checksums_that_nobody_computed_fail_no_file_and_are_counted() {
+    let (_dir, target) = target();
+    let summing = Preserve { sums: Algorithms::NONE.with(Algorithm::Adler32), ..Preserve::default() };
+    target.write_small(&path("f"), b"x", &META, summing).expect("write");
+    let rows: Vec<_> = target.losses().rows().map(|row| (row.kind, row.reason, row.entries)).collect();
+    assert_eq!(rows, [(LossKind::Checksums, LossReason::NotComputed, 1)]);
 }
 
 #[test]

@@ -28,8 +28,9 @@ impl FsTarget {
         FsTarget { rules: MetaRules::under(policy), ..self }
     }
 
-    /// Sets mode, extras and times of a file of ours that will be `path`. The times come behind all
-    /// calls that change them, and then the checksums, which are kept with them.
+    /// Sets mode, extras and times of a file of ours that will be `path`. Checksums come first,
+    /// with the times that are kept with them, as the system refuses them to an owner who has given
+    /// the file away or may not write to it.
     pub(super) fn set_meta(
         &self,
         (fd, path): (impl AsFd, &RelPath),
@@ -37,6 +38,10 @@ impl FsTarget {
         meta: &Meta,
         preserve: Preserve,
     ) -> Result<(), Errno> {
+        if !preserve.sums.is_empty() {
+            self.set_times(&fd, meta, preserve)?;
+            self.rules.extras.keep_sums(HeldInode::open(&fd), path, meta.sums.as_deref())?;
+        }
         if preserve.has_extras() {
             let (extras, inode) = (&self.rules.extras, HeldInode::open(&fd));
             let set_ids = extras.set_owner(inode, path, (meta, preserve))?;
@@ -46,11 +51,12 @@ impl FsTarget {
         } else if let Some(bits) = bits {
             self.kernel().fchmod(&fd, mode(bits))?;
         }
-        if preserve.times {
-            self.kernel().futimens(&fd, &times(meta))?;
-        }
-        let sums = meta.sums.as_deref();
-        sums.map_or(Ok(()), |sums| self.rules.extras.keep_sums(HeldInode::open(&fd), path, sums))
+        // None of these calls changes the times that are set already.
+        if preserve.sums.is_empty() { self.set_times(&fd, meta, preserve) } else { Ok(()) }
+    }
+
+    fn set_times(&self, fd: impl AsFd, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {
+        if preserve.times { self.kernel().futimens(fd, &times(meta)) } else { Ok(()) }
     }
 
     /// Sets owner and times of a symbolic link of ours that will be `path`.

@@ -23,8 +23,8 @@ pub(super) struct NotKeptBody<'a> {
     /// hard links), `striped` (it belongs to whom its set does, and has one name), `changed`
     /// (another entry stood there when it was read), `too-many` (files with several names, or names
     /// of one file), `elsewhere` (the first name is on another file system or target), `unproven`
-    /// (nothing shows that the first name is of a file of this transfer) or `failed` (the system
-    /// could not).
+    /// (nothing shows that the first name is of a file of this transfer), `failed` (the system
+    /// could not) or `not-computed` (checksums: not all bytes came while they were computed).
     pub(super) reason: &'static str,
     /// The number of files, directories and links that lost it.
     pub(super) entries: u64,
