@@ -31,6 +31,39 @@ fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, S
     })
 }
 
+#[test]
+fn a_push_with_checksums_says_no_page_to_a_daemon_that_has_not_agreed_to_them() {
+    let heard = |words: &[&str]| {
+        let (host, server) = (Host::new(), Server::start());
+        files::make(host.path("d/small"), 1, 100);
+        let url = format!("lh://{}/data/", server.addr());
+        let run = host.run(["push", "--json", "--retry-for", "0", "--lanes", "1"]).args(words);
+        let run = run.args(["--peer-key", &server.key(), "d", &url]);
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                let mut speech = server.accept_control();
+                let mut heard = vec![speech.hear()];
+                if words.is_empty() {
+                    heard.push(speech.hear());
+                    return heard;
+                }
+                // An older build knows none of the bits by which checksums are asked for.
+                speech.say(&Message::Welcome(fair()));
+                speech.say(&Message::Lanes(GrantedLanes { first: LaneId(0), count: 1, transport: Transport::Tcp }));
+                heard.extend(std::iter::from_fn(|| speech.hear()).map(Some));
+                heard
+            });
+            (run.finish(), serving.join().unwrap())
+        })
+    };
+    let is_page = |heard: &[Option<Message>]| heard.iter().any(|message| matches!(message, Some(Message::Page(_))));
+    let (_, without) = heard(&[]);
+    assert!(is_page(&without), "it goes ahead of the answer: {without:?}");
+    let (outcome, with) = heard(&["--extra-checksum", "adler32"]);
+    assert_eq!(outcome.code, 2, "{outcome}");
+    assert!(matches!(&with[0], Some(Message::Hello(_))) && !is_page(&with), "{with:?}");
+}
+
 /// Acts as an honest daemon, up to the first page.
 pub(super) fn welcome(server: &Server, speech: &mut Speech) -> LaneStream {
     speech.hear();

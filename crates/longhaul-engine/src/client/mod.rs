@@ -259,7 +259,7 @@ impl Run {
         }
         let asked = place::placing(path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        if self.claim.is_none() {
+        if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
         loop {
@@ -289,6 +289,12 @@ impl Run {
                 return Ok(course.totals);
             }
         }
+    }
+
+    /// Whether a push may say its first page, and small files, before the daemon has answered. One
+    /// that does not keep the claim, or does not know the checksums, would make what it should not.
+    fn may_speak_ahead(&self) -> bool {
+        self.claim.is_none() && self.settings.metadata.preserve.sums.is_empty()
     }
 
     /// One session of a push.
