@@ -2,7 +2,7 @@
 //!
 //! In: outcomes of the machine. Out: to observers and the totals of the run. It decides nothing.
 
-use longhaul_core::{EntryKind, FileId};
+use longhaul_core::{EntryKind, FileId, Sums};
 use longhaul_proto::wire::message::Outcome;
 
 use super::SenderLoop;
@@ -46,7 +46,11 @@ impl SenderLoop<'_> {
             }
             (other, _) => other,
         };
-        let told = (outcome, sums);
+        let told = match outcome {
+            Outcome::Committed(_) => (outcome, sums),
+            // No bytes of these were written, whatever the other side says.
+            outcome => (outcome, Sums::default()),
+        };
         tell_settled((&held, self.offered.are_renamed()), own, told, &mut self.course.totals, self.link.observer());
     }
 }

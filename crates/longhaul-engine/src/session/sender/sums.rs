@@ -2,8 +2,9 @@
 //! it has computed of what it wrote.
 //!
 //! In: the sums of chunks that lanes computed as they sent them, and messages of the receiver. Out:
-//! the checksums of each settled file, or the fault of a receiver that says others. Of a file of
-//! which an earlier session sent a part, or whose chunks the receiver had, this side knows none.
+//! the checksums of each settled file, or the fault of a receiver that says others. This side knows
+//! none of a file of which an earlier session sent a part, whose chunks the receiver had, or of
+//! which a chunk was sent twice.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,8 @@ pub(in crate::session) struct SentSums {
     agreed: Algorithms,
     /// This side computes those of them.
     compared: Algorithms,
-    chunks: HashMap<FileId, ChunkSums>,
+    /// The sums of the chunks that were sent. `None`: one was sent twice, and the two may differ.
+    chunks: HashMap<FileId, Option<ChunkSums>>,
     /// The receiver has said these, and the outcomes follow.
     said: HashMap<FileId, Sums>,
 }
@@ -40,7 +42,11 @@ impl SentSums {
     /// Notes a unit that was sent.
     fn note(&mut self, sent: &Sent, sums: Option<PartSums>) {
         if let (Unit::Chunk { file, index }, Some(sums)) = (sent.unit, sums) {
-            self.chunks.entry(file).or_default().note(index, sums);
+            let known = self.chunks.entry(file).or_insert_with(|| Some(ChunkSums::default()));
+            match known.take_if(|known| known.has(index)) {
+                Some(_) => {}
+                None => known.iter_mut().for_each(|known| known.note(index, sums)),
+            }
         }
     }
 
@@ -48,13 +54,15 @@ impl SentSums {
     fn hear(&mut self, said: &SettledSums, len: Option<u64>) -> Result<(), Fault> {
         let sums = Sums::of_bytes(self.agreed, &said.sums).filter(|_| !self.agreed.is_empty());
         let sums = sums.ok_or_else(|| Fault::protocol("checksums that were not agreed on, or are cut short"))?;
-        let ours = self.chunks.get(&said.file).and_then(|chunks| chunks.whole(self.compared, len?));
+        let ours = self.chunks.get(&said.file).and_then(|chunks| chunks.as_ref()?.whole(self.compared, len?));
         if let Some(Agreement::Differ(algorithm)) = ours.map(|ours| ours.compare(&sums)) {
             let name = algorithm.name();
             return Err(Fault::protocol(format_args!("the other side says another {name} than what was sent has")));
         }
-        self.said.insert(said.file, sums);
-        Ok(())
+        match self.said.insert(said.file, sums) {
+            Some(_) => Err(Fault::protocol("checksums of a file that has had some")),
+            None => Ok(()),
+        }
     }
 
     /// The checksums of a file that has its outcome, which is forgotten. Empty if it has none.
@@ -65,9 +73,13 @@ impl SentSums {
 }
 
 impl SenderLoop<'_> {
-    /// A lane has sent a unit.
+    /// A lane has sent a unit. Nothing is noted of a file whose outcome has come first.
     pub(super) fn sent(&mut self, sent: Sent, sums: Option<PartSums>) {
-        self.offered.sums.note(&sent, sums);
+        if let Unit::Chunk { file, .. } = sent.unit
+            && self.offered.file(file).is_some()
+        {
+            self.offered.sums.note(&sent, sums);
+        }
         self.machine.handle_sent(sent);
     }
 
@@ -126,8 +138,19 @@ mod tests {
         sums.note(&sent(0), Some(part(b"a")));
         assert!(sums.hear(&said(b"ba"), Some(2)).is_err());
         assert!(sums.hear(&said(b"ab"), Some(2)).is_ok());
+        assert!(sums.hear(&said(b"ab"), Some(2)).is_err(), "once is all");
         assert_eq!(sums.settle(FILE), part(b"ab").sums());
         assert_eq!(sums.settle(FILE), Sums::default());
+    }
+
+    #[test]
+    fn an_honest_receiver_is_believed_when_a_chunk_was_sent_twice_and_its_source_had_changed() {
+        let mut sums = SentSums::new(agreed(), agreed());
+        for bytes in [b"a", b"b", b"c"] {
+            sums.note(&sent(0), Some(part(bytes)));
+        }
+        assert!(sums.hear(&said(b"b"), Some(1)).is_ok(), "which of them came is not known here");
+        assert_eq!(sums.settle(FILE), part(b"b").sums());
     }
 
     #[test]
