@@ -179,3 +179,52 @@ fn people_see_the_checksums_where_each_file_is_named() {
     let crc32c = reckoned(&fs::read(host.path("f")).unwrap()).1;
     assert!(outcome.stderr.contains(&format!(", crc32c {crc32c})")), "{outcome}");
 }
+
+#[test]
+fn the_same_command_again_leaves_the_kept_checksums_and_no_source_brings_its_own() {
+    for trip in Trip::each_way() {
+        let source = trip.source().join("f");
+        files::make(&source, 1, 5000);
+        let set = |name: &str, value: &str| {
+            rustix::fs::setxattr(&source, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+        };
+        set("user.longhaul.checksum", "1 len=9 mtime=1.000000000 adler32=00000000");
+        set("user.mine", "yes");
+        let options = [&BOTH[..], &["--preserve", "+xattrs"]].concat();
+        let outcome = trip.send(&options, &["f"], "");
+        let (stands, bytes) = (trip.dest().join("f"), fs::read(&source).unwrap());
+        assert_summed(&outcome, "f", (&stands, &bytes), &trip.to_string());
+        let before = kept(&stands);
+        let outcome = trip.send(&options, &["f"], "");
+        assert_eq!(outcome.file("f")["status"], "skipped", "{trip}: {outcome}");
+        assert_eq!(kept(&stands), before, "{trip}");
+        let outcome = trip.send(&["--preserve", "+xattrs"], &["f"], "plain/");
+        assert_eq!(kept(&trip.dest().join("plain/f")), None, "{trip}: {outcome}");
+        let mut value = [0; 8];
+        let len = rustix::fs::getxattr(trip.dest().join("plain/f"), "user.mine", &mut value[..]);
+        assert_eq!(len, Ok(3), "{trip}: other attributes travel");
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn files_that_nobody_may_write_to_have_kept_checksums_where_the_owner_is_not_almighty() {
+    let host = Host::new();
+    for (name, len) in [("d/small", 100), ("d/large", 2 * MIB)] {
+        files::make(host.path(name), 1, len);
+        files::set_mode(&host.path(name), 0o444);
+    }
+    // Such a root may write to what it owns as any other user.
+    let bare = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override", "--"];
+    for (preserve, to) in [("mode,times", "plain"), ("+xattrs", "extras")] {
+        let run = host.run(["copy", "--json", "--preserve", preserve]).args(BOTH).args(["d/", to]);
+        let outcome = run.beneath(bare).succeed();
+        for name in ["small", "large"] {
+            let stands = host.path(to).join(name);
+            assert_eq!(fs::metadata(&stands).unwrap().mode() & 0o777, 0o444, "{to}/{name}");
+            let bytes = fs::read(&stands).unwrap();
+            assert_summed(&outcome, name, (&stands, &bytes), to);
+        }
+        assert!(outcome.events_of("not_kept").is_empty(), "{outcome}");
+    }
+}

@@ -114,6 +114,11 @@ impl ChunkSums {
         self.runs.insert(first, (end, sums));
     }
 
+    /// Whether the sums of a chunk are known.
+    pub fn has(&self, chunk: ChunkIndex) -> bool {
+        self.runs.range(..=chunk.0).next_back().is_some_and(|(_, (end, _))| *end > chunk.0)
+    }
+
     /// Forgets the run of chunks in which this one is.
     pub fn forget(&mut self, chunk: ChunkIndex) {
         if let Some((&start, &(end, _))) = self.runs.range(..=chunk.0).next_back()

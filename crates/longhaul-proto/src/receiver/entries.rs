@@ -191,14 +191,14 @@ impl Receiver {
                     Some(partial) => LargeTarget::continued(partial),
                     None => LargeTarget::new(ChunkMap::new(len, self.config.chunk)),
                 };
-                large.checks = Checks::wanted(self.config.read_back);
+                large.checks = Checks::under(&self.config);
                 large.comparison = comparison;
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             EntryKind::Stream { inode, .. } => {
                 self.window.queue(id, (inode.dev, 0));
                 let mut large = LargeTarget::of_stream(self.config.chunk, partial);
-                large.checks = Checks::wanted(self.config.read_back);
+                large.checks = Checks::under(&self.config);
                 (EntryState::Large(Box::new(large)), Answered::Wanted)
             }
             _ => {

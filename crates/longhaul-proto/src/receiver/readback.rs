@@ -4,7 +4,8 @@
 //! In: synced chunks, from `flow`; digests of the bytes that the disk gives back. Out: records for
 //! the journal and verdicts, or chunks that are wanted again. A chunk has no verdict until then, so
 //! that the sender will still send it. Chunks of an earlier session are read back too, beside the
-//! rest, as it is unknown how they were verified. Knows nothing of how a medium is read.
+//! rest, as it is unknown how they were verified; these also if nothing else is read back and the
+//! file is to have further checksums. Knows nothing of how a medium is read.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
@@ -24,6 +25,8 @@ use crate::wire::message::{Finding, Verdict};
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     on: bool,
+    /// Whether chunks of an earlier session are read back.
+    reads_held: bool,
     /// Synced chunks being read back.
     fresh: usize,
     /// Chunks of an earlier session being read back.
@@ -46,8 +49,11 @@ enum Check {
 }
 
 impl Checks {
-    pub(super) fn wanted(on: bool) -> Checks {
-        Checks { on, ..Checks::default() }
+    /// The checks that a receiver wants. For further checksums, chunks of an earlier session are
+    /// read in any case: nobody summed them for this one, and what is summed must be what is known.
+    pub(super) fn under(config: &ReceiverConfig) -> Checks {
+        let on = config.read_back;
+        Checks { on, reads_held: on || !config.preserve.sums.is_empty(), ..Checks::default() }
     }
 
     pub(super) fn are_on(&self) -> bool {
@@ -160,7 +166,7 @@ impl Receiver {
     /// Begins to read back the chunks of a file that an earlier session left and that the sender is
     /// not asked about.
     pub(super) fn read_back_held(&mut self, file: FileId) {
-        let Some(large) = self.large(file).filter(|large| large.checks.on) else { return };
+        let Some(large) = self.large(file).filter(|large| large.checks.reads_held) else { return };
         if large.partial.as_ref().is_some_and(|partial| partial.source() == Source::Same) {
             large.checks.next_held = Some(ChunkIndex(0));
             self.go_on_reading_held(file);

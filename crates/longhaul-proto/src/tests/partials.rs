@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, FileId, IfExists};
+use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, Clock, Digest, FileId, IfExists};
 
 use super::items::{CHUNK, file};
 use super::victim::{NOW, Victim};
@@ -25,7 +25,10 @@ fn actions(victim: &mut Victim) -> Vec<ReceiverAction> {
 
 /// A receiver that surveyed the name of a file of four chunks, with this finding.
 fn surveyed(policy: Policy, found: Surveyed) -> (Victim, Vec<ReceiverAction>) {
-    let mut victim = Victim::with(policy);
+    surveyed_by(Victim::with(policy), found)
+}
+
+fn surveyed_by(mut victim: Victim, found: Surveyed) -> (Victim, Vec<ReceiverAction>) {
     victim.page(vec![file("large", 4 * CHUNK).entry]);
     let asked = actions(&mut victim);
     assert!(asked.iter().any(|action| matches!(action, ReceiverAction::Survey(_))));
@@ -51,6 +54,41 @@ fn only_what_was_proven_of_a_partial_is_told_and_counted() {
         .collect();
     assert_eq!(wanted, [(1, 1), (3, 1)], "{told:?}");
     assert_eq!(victim.receiver.tally().resumed, 2 * CHUNK as u64);
+}
+
+/// The chunks that are to be read back.
+fn read_back(actions: &[ReceiverAction]) -> Vec<u64> {
+    let chunks = actions.iter().filter_map(|action| match action {
+        ReceiverAction::ReadBack { chunks, .. } => Some(chunks.iter().map(|index| index.0)),
+        _ => None,
+    });
+    chunks.flatten().collect()
+}
+
+#[test]
+fn for_further_checksums_what_an_earlier_session_left_is_read_and_must_be_what_it_was() {
+    let found = || Surveyed { partial: Some(partial(0..4)), ..Seen::Absent.into() };
+    let begun = |victim: Victim| {
+        let (mut victim, _) = surveyed_by(victim, found());
+        victim.receiver.handle_create(NOW, FileId(0), Ok(Created::Continued(partial(0..4))));
+        let told = actions(&mut victim);
+        (victim, read_back(&told))
+    };
+    assert_eq!(begun(Victim::new()).1, [0; 0], "without them it is believed");
+    let (mut victim, asked) = begun(Victim::summing());
+    assert_eq!(asked, [0, 1, 2, 3]);
+    let digest = |index: u64| Digest::Cv([index as u8; 32]);
+    let as_it_was = asked.iter().map(|index| (ChunkIndex(*index), Ok(digest(*index)))).collect();
+    victim.receiver.handle_read_back(NOW, FileId(0), as_it_was);
+    assert!(actions(&mut victim).iter().all(|action| !matches!(action, ReceiverAction::Discard(_))));
+
+    let (mut victim, asked) = begun(Victim::summing());
+    let damaged = |index: u64| if index == 2 { Digest::Cv([99; 32]) } else { digest(index) };
+    let results = asked.iter().map(|index| (ChunkIndex(*index), Ok(damaged(*index)))).collect();
+    victim.receiver.handle_read_back(NOW, FileId(0), results);
+    let told = actions(&mut victim);
+    assert!(told.iter().any(|action| matches!(action, ReceiverAction::Discard(_))), "{told:?}");
+    assert!(told.iter().any(|action| matches!(action, ReceiverAction::Settled(_, Outcome::Failed(_)))), "{told:?}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! A receiver alone, for tests that speak to it by hand.
 
 use longhaul_core::{
-    Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, FaultCode, FileId, IfExists, LaneId, Preserve, Unit,
+    Algorithm, Algorithms, Attempt, ChunkIndex, ChunkSize, Digest, DigestKind, Entry, FaultCode, FileId, IfExists,
+    LaneId, Preserve, Unit,
 };
 
 use super::items::{CHUNK, file};
@@ -55,6 +56,13 @@ impl Victim {
     /// One that reads back what was written.
     pub(crate) fn reading_back() -> Victim {
         Victim::under(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, true)
+    }
+
+    /// One that computes further checksums.
+    pub(crate) fn summing() -> Victim {
+        let config = config(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, false);
+        let sums = Algorithms::NONE.with(Algorithm::Adler32);
+        Victim::of(ReceiverConfig { preserve: Preserve { sums, ..config.preserve }, ..config })
     }
 
     /// One that agreed to take extras.

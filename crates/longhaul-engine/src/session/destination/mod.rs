@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex};
 use longhaul_core::checksum::FileSums;
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
-    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, Preserve, SessionTag, TempName,
+    Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, PartSums, Preserve, SessionTag,
+    TempName,
 };
 use longhaul_disk::{ChunkIo, Identity, NameMade, Staged, TargetTree, Zeros};
 use longhaul_proto::receiver::{Created, EntryRef, Partial, Room, Surveyed};
@@ -82,8 +83,8 @@ pub(crate) enum DestinationDone {
     Journal(Result<(), Fault>),
     /// Standing files are durable and the journal is put away.
     Tidy(Result<(), Fault>),
-    /// Chunks of a file were read for its further checksums, before it is sealed.
-    Sum(Arc<EntryRef>, Result<FileSums, Fault>),
+    /// The further checksums of chunks of a file that were read here, not received.
+    SumChunks(FileId, Vec<(ChunkIndex, PartSums)>),
     /// The further checksums of small files, which are being staged.
     SumSmall(Vec<(FileId, Arc<FileSums>)>),
     /// Names were staged.

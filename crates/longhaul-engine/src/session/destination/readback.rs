@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::digest::{Digest, digest_of};
 use longhaul_core::limits::BUNDLED_FILE_BYTES_MAX;
-use longhaul_core::{Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset, hint};
+use longhaul_core::{Algorithms, Blame, ChunkIndex, DigestKind, Fault, FaultCode, FileId, FileOffset, PartSums, hint};
 use longhaul_disk::{Affinity, Back, DiskError, IoMode, TargetTree};
 use longhaul_proto::receiver::ReadBackReason;
 use longhaul_sys::{Slab, Slot};
@@ -77,10 +77,12 @@ impl Drop for Readers {
 }
 
 impl DestinationWorkers {
-    /// Reads synced chunks back.
+    /// Reads synced chunks back, and computes the further checksums of those that have none yet.
     pub(crate) fn read_back(&self, file: FileId, chunks: Vec<ChunkIndex>) {
         let open = self.files.get(file).cloned();
+        let (wanted, reporter) = (self.sums.lacking(file, &chunks), self.jobs.reporter().clone());
         self.read(move |tree, reader| {
+            let mut sums = Vec::new();
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
                 let map = open.map();
@@ -89,9 +91,15 @@ impl DestinationWorkers {
                 let left = open.target().len().saturating_sub(start.0);
                 let len = map.len_of(index).unwrap_or(0).min(left) as usize;
                 let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
-                reader.digest(map.kind(), start, ReadBackReason::Verify, read)
+                let digest = reader.digest(map.kind(), start, ReadBackReason::Verify, read)?;
+                sums.extend(reader.sums(len, wanted).map(|part| (index, part)));
+                Ok(digest)
             };
-            DestinationDone::ReadBack { file, results: with_each(chunks, read) }
+            let results = with_each(chunks, read);
+            if !sums.is_empty() {
+                reporter.say(DestinationDone::SumChunks(file, sums));
+            }
+            DestinationDone::ReadBack { file, results }
         });
     }
 
@@ -129,6 +137,14 @@ impl DestinationWorkers {
 }
 
 impl Reader {
+    /// The further checksums of the `len` bytes that were read last. `None`: none are wanted.
+    pub(super) fn sums(&self, len: usize, wanted: Algorithms) -> Option<PartSums> {
+        let bytes = self.slot.get(..len).filter(|_| !wanted.is_empty())?;
+        let mut part = PartSums::empty(wanted);
+        self.times.count(Stage::Hash, || part.update(bytes));
+        Some(part)
+    }
+
     /// The digest of the bytes that `read` finds.
     fn digest(
         &mut self,

@@ -65,9 +65,9 @@ impl DestinationDone {
         match self {
             DestinationDone::MeasureRoom(_)
             | DestinationDone::DigestProgress(_)
+            | DestinationDone::SumChunks(..)
             | DestinationDone::SumSmall(_)
             | DestinationDone::Name(..) => {}
-            DestinationDone::Sum(_, result) => of(result).into_iter().for_each(see),
             DestinationDone::PublishRefused(fault) | DestinationDone::FinishDirsRefused(fault) => {
                 std::iter::once(fault).for_each(see);
             }

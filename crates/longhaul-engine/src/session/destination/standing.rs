@@ -71,7 +71,7 @@ impl DestinationWorkers {
     pub(crate) fn copy(&mut self, base: Base, index: ChunkIndex, digest: Digest) {
         self.sums.forget_chunk(base.entry.id, index);
         let (versions, open) = (self.reading.versions(), self.files.get(base.entry.id).cloned());
-        let (io, reporter) = (self.chunks.io().clone(), self.jobs.reporter().clone());
+        let (io, reporter, wanted) = (self.chunks.io().clone(), self.jobs.reporter().clone(), self.sums.wanted());
         self.lend(move |tree, mut reader| {
             let file = base.entry.id;
             let piece = Piece::of(&base, index);
@@ -85,6 +85,9 @@ impl DestinationWorkers {
             };
             let place = open.place(index);
             open.target().note_digest(index, digest);
+            if let Some(part) = reader.sums(piece.len, wanted) {
+                reporter.say(DestinationDone::SumChunks(file, vec![(index, part)]));
+            }
             let done = move |slot: Option<Slot>, result: Result<(), DiskError>| {
                 drop(slot);
                 let result = result.map_err(Fault::from);

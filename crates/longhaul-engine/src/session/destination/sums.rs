@@ -1,24 +1,21 @@
 //! Owns the further checksums of the files that are being received: of chunks as they come, and of
 //! whole files until their outcome.
 //!
-//! In: the sums of chunks that lanes computed as they hashed them. Out: the checksums of a file,
-//! which are kept with it when it is sealed. Chunks whose sums nobody computed here, as an earlier
-//! session brought them or they were copied from a file that stood, are read from the temporary: a
-//! checksum is never guessed. It knows no lanes and no messages.
+//! In: the sums of chunks that lanes computed as they hashed them, and of those that were read here
+//! and have the digest that they should have: what an earlier session brought, and what is copied
+//! from a file that stood. Out: the checksums of a file, which are kept with it when it is sealed.
+//! A checksum is never guessed: a file of which a chunk has none gets none. It knows no lanes and
+//! no messages.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use longhaul_core::checksum::FileSums;
-use longhaul_core::{Algorithms, ChunkIndex, ChunkMap, ChunkSums, EntryKind, Fault, FileId, Meta, PartSums, Sums};
-use longhaul_disk::TargetTree;
+use longhaul_core::{Algorithms, ChunkIndex, ChunkSums, EntryKind, FileId, Meta, PartSums, Sums};
 use longhaul_proto::receiver::EntryRef;
 
-use super::files::OpenTarget;
-use super::readback::Reader;
-use super::{DestinationDone, DestinationWorkers, bug};
-use crate::cpu::Stage;
+use super::DestinationWorkers;
 
 /// The checksums of a session's files. See the module.
 #[derive(Debug, Default)]
@@ -61,9 +58,19 @@ impl ReceivedSums {
         }
     }
 
-    /// The sums of a file's chunks, as far as they are known. They stay, as it may be sealed again.
-    fn chunks_of(&self, file: FileId) -> ChunkSums {
-        self.chunks.get(&file).cloned().unwrap_or_default()
+    /// The checksums to compute of chunks that are read: none, if the sums of all are known.
+    pub(super) fn lacking(&self, file: FileId, chunks: &[ChunkIndex]) -> Algorithms {
+        let known = self.chunks.get(&file);
+        let has_all = chunks.iter().all(|index| known.is_some_and(|known| known.has(*index)));
+        if has_all { Algorithms::NONE } else { self.wanted }
+    }
+
+    /// The checksums of a file of `len` bytes. `None`: none are wanted, or a chunk lacks them. Its
+    /// chunks stay known, as it may be sealed again.
+    fn whole(&self, file: FileId, len: u64) -> Option<Sums> {
+        let known = self.chunks.get(&file);
+        let none = ChunkSums::default();
+        known.unwrap_or(&none).whole(self.wanted, len).filter(|_| !self.wanted.is_empty())
     }
 
     /// A file is staged with these checksums.
@@ -89,30 +96,19 @@ pub(super) fn sums_of(bytes: &[u8], wanted: Algorithms) -> Option<Arc<FileSums>>
 }
 
 impl DestinationWorkers {
-    /// Cuts a whole file to its length and sets its metadata, once its checksums are known.
+    /// Cuts a whole file to its length and sets its metadata, with its checksums if all its chunks
+    /// have some. That they are wanted and not known is counted where they would be kept.
     pub(crate) fn seal(&mut self, held: Arc<EntryRef>) {
-        let EntryKind::File { len, .. } = held.entry.kind else { return self.seal_with(held, None) };
-        let wanted = self.sums.wanted;
-        if wanted.is_empty() {
-            return self.seal_with(held, None);
-        }
-        let known = self.sums.chunks_of(held.id);
-        match (known.whole(wanted, len), self.files.get(held.id).cloned()) {
-            (Some(sums), _) => self.seal_with(held, Some(FileSums { len, sums })),
-            (None, None) => self.seal_with(held, None),
-            (None, Some(open)) => self.read(move |tree, reader| {
-                let sums = read_missing(tree, reader, &open, (known, wanted), len);
-                DestinationDone::Sum(held, sums.map(|sums| FileSums { len, sums }))
-            }),
-        }
+        let sums = match held.entry.kind {
+            EntryKind::File { len, .. } => self.sums.whole(held.id, len).map(|sums| FileSums { len, sums }),
+            _ => None,
+        };
+        self.seal_with(held, sums);
     }
 
-    /// Seals a file, chunks of which were read for its checksums.
-    pub(crate) fn summed(&mut self, held: Arc<EntryRef>, sums: Result<FileSums, Fault>) {
-        match sums {
-            Ok(sums) => self.seal_with(held, Some(sums)),
-            Err(fault) => self.jobs.reporter().say(DestinationDone::Stage(vec![(held.id, Err(fault))])),
-        }
+    /// Takes the checksums of chunks that were read here.
+    pub(crate) fn summed_chunks(&mut self, file: FileId, sums: Vec<(ChunkIndex, PartSums)>) {
+        sums.into_iter().for_each(|(index, part)| self.sums.note(file, index, Some(part)));
     }
 
     /// Takes the checksums of small files, which are being staged.
@@ -132,26 +128,4 @@ pub(super) fn with_sums(meta: &Meta, sums: Option<Arc<FileSums>>) -> Cow<'_, Met
         Some(_) => Cow::Owned(Meta { sums, ..meta.clone() }),
         None => Cow::Borrowed(meta),
     }
-}
-
-/// The checksums of a file of `len` bytes of which some chunks are known, and the others are read.
-fn read_missing(
-    tree: &dyn TargetTree,
-    reader: &mut Reader,
-    open: &OpenTarget,
-    (mut known, wanted): (ChunkSums, Algorithms),
-    len: u64,
-) -> Result<Sums, Fault> {
-    let map = ChunkMap::new(len, open.map().size());
-    for index in known.missing(map.chunks()).into_iter().flatten().map(ChunkIndex) {
-        let bytes = map.len_of(index).unwrap_or(0) as usize;
-        let Reader { slot, times, .. } = &mut *reader;
-        let back = times.count(Stage::Files, || tree.read_back(open.target(), open.place(index), bytes, slot))?;
-        let read = slot.get(..bytes).filter(|_| back.len == bytes);
-        let read = read.ok_or_else(|| bug("a chunk that was written is not there"))?;
-        let mut part = PartSums::empty(wanted);
-        times.count(Stage::Hash, || part.update(read));
-        known.note(index, part);
-    }
-    known.whole(wanted, len).ok_or_else(|| bug("a file whose chunks are not its length"))
 }

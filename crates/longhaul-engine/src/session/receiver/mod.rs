@@ -285,7 +285,7 @@ impl ReceiverLoop<'_> {
             DestinationDone::Retouch(results) => self.machine.handle_retouch(now, results),
             DestinationDone::Journal(result) => self.machine.handle_journal(now, result),
             DestinationDone::Tidy(result) => self.machine.handle_tidy(result),
-            DestinationDone::Sum(held, sums) => self.workers.summed(held, sums),
+            DestinationDone::SumChunks(file, sums) => self.workers.summed_chunks(file, sums),
             DestinationDone::SumSmall(files) => self.workers.summed_small(&files),
             DestinationDone::Stage(results) => {
                 let results = self.workers.staged(results);

@@ -374,7 +374,8 @@ pub(super) struct FileBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'a str>,
     /// The Adler-32 in hex, of the bytes that the receiver wrote. The field is absent where
-    /// `--extra-checksum` does not ask for it, or the file was not sent.
+    /// `--extra-checksum` does not ask for it, the file was not sent, its checksums are among the
+    /// events `not_kept` as `not-computed`, or a lost connection took the word of its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) adler32: Option<String>,
     /// The CRC-32C in hex, in the same way.
