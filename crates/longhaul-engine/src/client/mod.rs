@@ -5,7 +5,7 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `list` asks what is there. `ssh` reaches a host that has no daemon.
+//! sources that give them so. `trees` copies between trees that a library user made. `list` asks what is there. `ssh` reaches a host that has no daemon.
 //! `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible` refuses
 //! settings that no session could keep. The session loops do the rest.
 
@@ -27,19 +27,21 @@ pub(crate) mod sets;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
+mod trees;
 pub(crate) mod udp_way;
 mod wish;
 
 pub(crate) use connect::connect;
+pub use trees::{Observers, run_between, run_into};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
-use longhaul_disk::{Affinity, FsTarget, Shape, SourceTree, TargetTree};
+use longhaul_disk::{Affinity, Shape, SourceTree};
 use longhaul_net::TransportFacts;
-use longhaul_proto::receiver::{Landing, SkippedDigests};
+use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
@@ -64,7 +66,6 @@ use crate::session::{receiver, sender};
 use crate::workers::blocking;
 use connect::{Agreed, Dialling};
 use known_path::{KnownPath, WithKnownPath};
-use local_copy::Nobody;
 use possible::possible;
 use retry::Patience;
 use ssh::SshCosts;
@@ -142,55 +143,6 @@ pub async fn run(
     let report = conclude(result, &*observer, begun);
     let ways = WayFigures { paths: paths.figures(), ssh: costs.figures(), ..report.ways };
     Report { ways, ..report }
-}
-
-/// Copies between two trees that a library user made, in this process: any [`SourceTree`] to any
-/// [`TargetTree`], with [`EngineKind::Void`](longhaul_disk::EngineKind::Void) for trees without a
-/// disk. No peer can ask for it.
-pub async fn run_between(
-    source: Arc<dyn SourceTree>,
-    target: Arc<dyn TargetTree>,
-    settings: Settings,
-    observer: Arc<dyn Observer>,
-    stop: Stop,
-) -> Report {
-    let begun = Instant::now();
-    let destination = Destination::fleeting(target, Landing::beneath(), String::new());
-    let result = match Run::within_process(settings, observer.clone(), stop) {
-        Ok(run) => run.embedded(source, destination, Arc::new(Nobody)).await,
-        Err(fault) => Err(fault),
-    };
-    conclude(result, &*observer, begun)
-}
-
-/// Copies into a directory that a library user opened, in this process, with the journal that a
-/// destination named on the command line has: what is cut off is gone on with by the next run. Each
-/// half has an observer of its own.
-pub async fn run_into(
-    source: Arc<dyn SourceTree>,
-    target: FsTarget,
-    settings: Settings,
-    observers: Observers,
-    stop: Stop,
-) -> Report {
-    let begun = Instant::now();
-    let Observers { sender, receiver } = observers;
-    let opened = place::opened_destination(target, &settings);
-    let begins = opened.and_then(|opened| Ok((opened, Run::within_process(settings, sender.clone(), stop)?)));
-    let result = match begins {
-        Ok((destination, run)) => run.embedded(source, destination, receiver).await,
-        Err(fault) => Err(fault),
-    };
-    conclude(result, &*sender, begun)
-}
-
-/// The observers of the two halves of a copy within one process.
-#[derive(Clone)]
-pub struct Observers {
-    /// Hears the sending half, and what ended the run.
-    pub sender: Arc<dyn Observer>,
-    /// Hears the receiving half: of each file before the sender does.
-    pub receiver: Arc<dyn Observer>,
 }
 
 fn at_daemon(credentials: Option<Credentials>, reach: Reach) -> Result<Remote, Fault> {

@@ -124,7 +124,7 @@ mod tests {
     fn sent(index: u64) -> Sent {
         let unit = Unit::Chunk { file: FILE, index: ChunkIndex(index) };
         let (attempt, digest, lane) = (Attempt::FIRST, Digest::Cv([0; 32]), LaneId(0));
-        Sent { unit, attempt, digest, len: 1, lane, seq: index, declared: true }
+        Sent { unit, attempt, digest, len: 1, unit_len: 1, lane, seq: index, declared: true }
     }
 
     fn said(bytes: &[u8]) -> SettledSums {
