@@ -212,7 +212,7 @@ fn files_that_nobody_may_write_to_have_kept_checksums_where_the_owner_is_not_alm
     let host = Host::new();
     for (name, len) in [("d/small", 100), ("d/large", 2 * MIB)] {
         files::make(host.path(name), 1, len);
-        files::set_mode(&host.path(name), 0o444);
+        files::set_mode(host.path(name), 0o444);
     }
     // Such a root may write to what it owns as any other user.
     let bare = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override", "--"];
