@@ -42,8 +42,8 @@ impl Distance {
         Distance { runtime, addr }
     }
 
-    /// Begins to connect [`RATE`] times a second, and to say `words` each time. On a busy machine it
-    /// is content with [`AT_ONCE`].
+    /// Begins to connect [`RATE`] times a second, and to say `words` each time. On a busy machine
+    /// it is content with [`AT_ONCE`].
     fn flood(&self, words: Vec<u8>) -> Flood {
         let (addr, words) = (self.addr, Arc::new(words));
         let connected = Arc::new(watch::Sender::new(0));

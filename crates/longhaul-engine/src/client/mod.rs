@@ -5,9 +5,10 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `trees` copies between trees that a library user made. `list` asks what is there. `ssh` reaches a host that has no daemon.
-//! `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible` refuses
-//! settings that no session could keep. The session loops do the rest.
+//! sources that give them so. `trees` copies between trees that a library user made. `list` asks
+//! what is there. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
+//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep. The
+//! session loops do the rest.
 
 mod ahead;
 mod answer;

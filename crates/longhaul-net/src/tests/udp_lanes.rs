@@ -30,7 +30,7 @@ struct UdpPort {
     knocks: Knocks,
     identity: Identity,
     runtime: tokio::runtime::Runtime,
-    /// Addresses that have a lane: a question that was asked twice before its answer may still wait.
+    /// Addresses that have a lane: a question that was asked twice before its answer may wait here.
     seated: Vec<SocketAddr>,
 }
 

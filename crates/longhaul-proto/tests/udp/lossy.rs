@@ -17,8 +17,8 @@ fn part_of(rate: f64, case: Case) -> f64 {
     line.figures().ours[0] / (rate * MBIT)
 }
 
-/// At 20 Mbit/s and 40 ms a round has eleven packets of 9 kB: the path's own loss was never learned,
-/// and a fifth of the line was left. In seed 1 of 200 Mbit/s chance opened the breaker.
+/// At 20 Mbit/s and 40 ms a round has eleven packets of 9 kB: the path's own loss was never
+/// learned, and a fifth of the line was left. In seed 1 of 200 Mbit/s chance opened the breaker.
 #[test]
 fn a_session_that_loses_a_tenth_by_chance_holds_most_of_the_line_whatever_its_packets() {
     for (packet, rate, [least, mean]) in [

@@ -91,7 +91,7 @@ impl LossJudge {
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
         self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
-        self.learn(round, stands, (learns, uneven));
+        self.learn(round, (learns, uneven));
         if self.pardon > 0 {
             (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
             return LossVerdict::Own;
@@ -118,10 +118,9 @@ impl LossJudge {
         LossVerdict::Excess
     }
 
-    /// Learns the path's own loss from a round, or from as many as have packets enough. `stands`: a
-    /// queue does.
-    fn learn(&mut self, round: &UdpRound, stands: bool, (learns, uneven): (f64, f64)) {
-        let is_clear = !stands && self.pardon == 0;
+    /// Learns the path's own loss from a round, or from as many as have packets enough.
+    fn learn(&mut self, round: &UdpRound, (learns, uneven): (f64, f64)) {
+        let is_clear = self.stood == 0 && self.pardon == 0;
         let [packets, lost] = [self.few[0] + round.packets + round.lost, self.few[1] + round.lost];
         if packets >= PACKETS_LEAST {
             self.few = [0.0; 2];
