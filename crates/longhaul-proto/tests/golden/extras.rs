@@ -85,6 +85,7 @@ fn losses_keep_their_places() {
         "elsewhere",
         "unproven",
         "failed",
+        "not-computed",
     ];
     assert_eq!(reasons, want);
 }
