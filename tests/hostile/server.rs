@@ -32,7 +32,7 @@ fn pull(host: &Host, words: &[&str], source: &str, serve: impl FnOnce(&Server, S
 }
 
 #[test]
-fn a_push_with_checksums_says_no_page_to_a_daemon_that_has_not_agreed_to_them() {
+fn a_push_says_no_page_to_a_daemon_that_has_not_agreed_to_metadata_or_checksums() {
     let heard = |words: &[&str]| {
         let (host, server) = (Host::new(), Server::start());
         files::make(host.path("d/small"), 1, 100);
@@ -59,9 +59,11 @@ fn a_push_with_checksums_says_no_page_to_a_daemon_that_has_not_agreed_to_them() 
     let is_page = |heard: &[Option<Message>]| heard.iter().any(|message| matches!(message, Some(Message::Page(_))));
     let (_, without) = heard(&[]);
     assert!(is_page(&without), "it goes ahead of the answer: {without:?}");
-    let (outcome, with) = heard(&["--extra-checksum", "adler32"]);
-    assert_eq!(outcome.code, 2, "{outcome}");
-    assert!(matches!(&with[0], Some(Message::Hello(_))) && !is_page(&with), "{with:?}");
+    for (options, code) in [(["--extra-checksum", "adler32"], 2), (["--preserve", "+xattrs"], 4)] {
+        let (outcome, with) = heard(&options);
+        assert_eq!(outcome.code, code, "{outcome}");
+        assert!(matches!(&with[0], Some(Message::Hello(_))) && !is_page(&with), "{options:?}: {with:?}");
+    }
 }
 
 /// Acts as an honest daemon, up to the first page.

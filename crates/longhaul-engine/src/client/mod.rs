@@ -245,9 +245,10 @@ impl Run {
     }
 
     /// Whether a push may say its first page, and small files, before the daemon has answered. One
-    /// that does not keep the claim, or does not know the checksums, would make what it should not.
+    /// that does not keep the claim, or does not know the metadata that is to be carried or the
+    /// checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        self.claim.is_none() && self.settings.metadata.preserve.sums.is_empty()
+        self.claim.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 
     /// One session of a push.
