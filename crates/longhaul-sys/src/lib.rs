@@ -1,6 +1,6 @@
 //! The unsafe code of longhaul, behind safe signatures: buffer memory, its loan to io_uring, facts
 //! about descriptors and connections, file locks, limits, dispositions of signals, accounts, the
-//! process's own user, messages with descriptors, datagrams in bulk.
+//! process's own user, messages with descriptors, datagrams in bulk, memory that was freed.
 //!
 //! Takes sizes and descriptors from `disk` and `net`; gives them [`Slot`]s, [`RingSlots`] and plain
 //! answers. Knows nothing of names of files, of chunks, peers or transfers.
@@ -9,6 +9,7 @@
 
 pub mod accounts;
 pub mod fd;
+mod heap;
 pub mod inherited;
 pub mod lock;
 pub mod passing;
@@ -22,6 +23,7 @@ pub mod tcp;
 pub mod udp;
 
 pub use fd::{DioAlign, dio_align, set_direct};
+pub use heap::give_back_free_memory;
 pub use inherited::take_sockets;
 pub use resolver::lookup_may_succeed_later;
 pub use ring::RingSlots;

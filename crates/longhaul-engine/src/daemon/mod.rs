@@ -50,6 +50,7 @@ mod runs;
 mod serve;
 mod shares;
 mod side;
+mod spare;
 mod strangers;
 mod tallies;
 mod watch;

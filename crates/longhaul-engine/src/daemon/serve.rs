@@ -87,6 +87,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     match admitted {
         Ok(Admitted::Listing(names)) => {
             let told = names.tell(&mut control.writer).await;
+            daemon.live.spare.freed();
             asked.listed(&daemon, told.as_ref().err().map(|fault| fault.code));
             if let Err(fault) = told {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
@@ -95,6 +96,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
         Ok(Admitted::Session(admission)) => {
             drop(place);
             run_session((&daemon, &current), control, *admission, units).await;
+            daemon.live.spare.freed();
         }
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
