@@ -16,6 +16,7 @@ pub fn give_back_free_memory() {
 }
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#[allow(clippy::disallowed_methods, reason = "the tests read /proc")]
 mod tests {
     use super::*;
 
