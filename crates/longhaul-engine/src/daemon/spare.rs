@@ -11,17 +11,17 @@ use longhaul_sys::give_back_free_memory;
 
 /// The memory that sessions leave. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SpareMemory(Arc<Mutex<State>>);
+pub(super) struct SpareMemory(Arc<Mutex<Freed>>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum Freed {
     /// Nothing was freed since memory was given back.
     #[default]
-    Given,
+    Nothing,
     /// Memory is being given back, or was within the last second.
-    Giving,
+    GivingBack,
     /// More was freed meanwhile.
-    MoreFreed,
+    More,
 }
 
 impl SpareMemory {
@@ -46,16 +46,16 @@ impl SpareMemory {
     /// Notes that memory was freed. Returns whether nobody is about to give it back.
     fn notes_freed(&self) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = *state == State::Given;
-        *state = if is_idle { State::Giving } else { State::MoreFreed };
+        let is_idle = *state == Freed::Nothing;
+        *state = if is_idle { Freed::GivingBack } else { Freed::More };
         is_idle
     }
 
     /// Whether more was freed since memory was given back last.
     fn goes_on(&self) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let goes_on = *state == State::MoreFreed;
-        *state = if goes_on { State::Giving } else { State::Given };
+        let goes_on = *state == Freed::More;
+        *state = if goes_on { Freed::GivingBack } else { Freed::Nothing };
         goes_on
     }
 }
