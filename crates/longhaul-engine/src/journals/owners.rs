@@ -46,7 +46,7 @@ struct PendingQuestion {
 /// Paths and their owners.
 #[derive(Debug)]
 pub(super) struct PathOwners {
-    paths: Mutex<HashMap<RelPath, Holder>>,
+    paths: Mutex<HashMap<RelPath, Arc<Holder>>>,
     released: Condvar,
     /// A sign of life within this time keeps a path for its owner.
     patience: Duration,
@@ -64,7 +64,7 @@ impl PathOwners {
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::Busy`] that names the owner, if that lives.
-    pub(super) fn take(&self, path: &RelPath, me: &Holder, questions: &mut Questions) -> Result<PathTaken, Fault> {
+    pub(super) fn take(&self, path: &RelPath, me: &Arc<Holder>, questions: &mut Questions) -> Result<PathTaken, Fault> {
         let mut taken = PathTaken::Free;
         loop {
             let holder = {
@@ -144,7 +144,7 @@ impl PathOwners {
         }
     }
 
-    fn paths(&self) -> MutexGuard<'_, HashMap<RelPath, Holder>> {
+    fn paths(&self) -> MutexGuard<'_, HashMap<RelPath, Arc<Holder>>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -173,9 +173,9 @@ const LETTING_GO_MAX: Duration = Duration::from_secs(30);
 mod tests {
     use super::*;
 
-    fn holder(tag: u8) -> Holder {
+    fn holder(tag: u8) -> Arc<Holder> {
         let (owner, since) = (format!("client {tag}"), SystemTime::now());
-        Holder { tag: SessionTag([tag; 8]), owner, since, presence: Arc::default() }
+        Arc::new(Holder { tag: SessionTag([tag; 8]), owner, since, presence: Arc::default() })
     }
 
     fn path() -> RelPath {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_holder_that_lives_keeps_its_path_and_one_that_lets_go_does_not() {
         let (holds, first, second) = (PathOwners::default(), holder(1), holder(2));
-        let take = |holder: &Holder| holds.take(&path(), holder, &mut Questions::default());
+        let take = |holder: &Arc<Holder>| holds.take(&path(), holder, &mut Questions::default());
         assert!(take(&first).is_ok() && take(&first).is_ok());
         let alive = first.presence.clone();
         let answering = std::thread::spawn(move || {

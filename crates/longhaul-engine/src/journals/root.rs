@@ -157,7 +157,7 @@ impl RootJournals {
         };
         let author = Beginning { opened, origin: Origin { boot: self.boot, run }, layout: self.layout };
         let outlines = self.outlines(&author)?;
-        let me = Holder { tag, owner: who.owner.clone(), since: now, presence };
+        let me = Arc::new(Holder { tag, owner: who.owner.clone(), since: now, presence });
         Ok(SessionJournal::new(self.clone(), outlines, author, me, prefix))
     }
 

@@ -79,7 +79,7 @@ impl SessionJournal {
             let occupied = tree.occupied(&entry.placed, &taken.file.temp).unwrap_or(0);
             Arc::new(Partial::new(taken.file.map, source, std::mem::take(&mut taken.held)).occupying(occupied))
         });
-        self.claims().paths.insert(entry.id, PathClaim { path, found });
+        self.claims().paths.insert(entry.id, PathClaim { path, found: found.map(Box::new) });
         Ok(PathHistory { partial: partial.filter(|_| coming == Arriving::InChunks), committed, doubtful })
     }
 

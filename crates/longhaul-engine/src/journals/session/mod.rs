@@ -48,7 +48,7 @@ pub(crate) struct SessionJournal {
     /// until the session ends.
     taken: Mutex<HashMap<SessionTag, Arc<JournalFile>>>,
     author: Beginning,
-    holder: Holder,
+    holder: Arc<Holder>,
     prefix: RelPath,
     /// Files that are claimed, until they are settled.
     claims: Mutex<Claims>,
@@ -88,8 +88,9 @@ struct Claims {
 #[derive(Debug)]
 struct PathClaim {
     path: RelPath,
-    /// The partial that an earlier session left. `None` if there is none, or it is continued.
-    found: Option<FoundPartial>,
+    /// The partial that an earlier session left. `None` if there is none, or it is continued. Most
+    /// paths have none, so that the place for one would be most of a claim.
+    found: Option<Box<FoundPartial>>,
 }
 
 /// The history of a path that is about to be received.
@@ -117,7 +118,7 @@ impl SessionJournal {
         store: Arc<RootJournals>,
         left: Outlines,
         author: Beginning,
-        me: Holder,
+        me: Arc<Holder>,
         prefix: RelPath,
     ) -> SessionJournal {
         let claims = Claims { paths: HashMap::new(), files: RecordedFiles::new(author.layout), certain: Vec::new() };
@@ -375,7 +376,7 @@ impl SessionJournal {
         }
     }
 
-    fn take_found(&self, file: FileId) -> Option<FoundPartial> {
+    fn take_found(&self, file: FileId) -> Option<Box<FoundPartial>> {
         self.claims().paths.get_mut(&file)?.found.take()
     }
 
