@@ -1,10 +1,11 @@
-//! Decides when memory that ended sessions have freed goes back to the system: at once after the
-//! first of them, and then at most once a second.
+//! Decides when memory that ended sessions and listings have freed goes back to the system: at
+//! once, and a second later for what their threads let go of last, at most once a second in all.
 //!
-//! In: a word from each session that has ended. Out: calls of the allocator. Without them, what
-//! each of many sessions held at its height would add up, thread by thread, until the daemon ends.
+//! In: a word from each that has ended. Out: calls of the allocator. Without them, what each of many
+//! sessions held at its height would add up, thread by thread, until the daemon ends. It does not
+//! know what was freed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_sys::give_back_free_memory;
@@ -15,17 +16,19 @@ pub(super) struct SpareMemory(Arc<Mutex<Freed>>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Freed {
-    /// Nothing was freed since memory was given back.
+    /// Nothing since memory was given back, and nobody is at work on it.
     #[default]
     Nothing,
-    /// Memory is being given back, or was within the last second.
-    GivingBack,
-    /// More was freed meanwhile.
-    More,
+    /// Memory that nobody has begun to give back.
+    Something,
+    /// What goes back now. Another look follows.
+    GivenOnce,
+    /// What goes back now, for the second time.
+    GivenTwice,
 }
 
 impl SpareMemory {
-    /// A session has ended and has freed what it held. To be called in a runtime.
+    /// A session or a listing has ended and has freed what it held. To be called in a runtime.
     pub(super) fn freed(&self) {
         if self.notes_freed() {
             tokio::spawn(self.clone().give_back());
@@ -33,30 +36,33 @@ impl SpareMemory {
     }
 
     async fn give_back(self) {
-        loop {
+        while self.goes_on() {
             // It cannot fail, and a runtime that ends has no use for it.
             let _ = tokio::task::spawn_blocking(give_back_free_memory).await;
             tokio::time::sleep(GIVE_BACK_EVERY).await;
-            if !self.goes_on() {
-                return;
-            }
         }
     }
 
-    /// Notes that memory was freed. Returns whether nobody is about to give it back.
+    /// Notes that memory was freed. Returns whether nobody is at work on giving it back.
     fn notes_freed(&self) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = *state == Freed::Nothing;
-        *state = if is_idle { Freed::GivingBack } else { Freed::More };
-        is_idle
+        std::mem::replace(&mut *self.lock(), Freed::Something) == Freed::Nothing
     }
 
-    /// Whether more was freed since memory was given back last.
+    /// Whether memory is to be given back now: if any was freed, and once more behind that.
     fn goes_on(&self) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let goes_on = *state == Freed::More;
-        *state = if goes_on { Freed::GivingBack } else { Freed::Nothing };
+        let mut freed = self.lock();
+        let (next, goes_on) = match *freed {
+            Freed::Something => (Freed::GivenOnce, true),
+            Freed::GivenOnce => (Freed::GivenTwice, true),
+            Freed::GivenTwice | Freed::Nothing => (Freed::Nothing, false),
+        };
+        *freed = next;
         goes_on
+    }
+
+    /// No code that holds the lock can panic halfway.
+    fn lock(&self) -> MutexGuard<'_, Freed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,12 +74,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_freed_while_memory_is_given_back_is_given_back_too() {
+    fn each_time_that_memory_was_freed_is_followed_by_two_calls_and_many_at_once_by_no_more() {
         let spare = SpareMemory::default();
-        assert!(spare.notes_freed(), "the first one begins");
-        assert!(!spare.notes_freed(), "another one does not begin a second time");
-        assert!(spare.goes_on(), "for the other one");
-        assert!(!spare.goes_on(), "nothing was freed since");
-        assert!(spare.notes_freed(), "and it begins anew");
+        for time in ["first", "second"] {
+            assert!(spare.notes_freed(), "the {time} one sets to work");
+            assert!(!spare.notes_freed(), "another one finds somebody at work");
+            assert!(spare.goes_on() && spare.goes_on(), "at once and a second later");
+            assert!(!spare.goes_on(), "nothing was freed since");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_freed_meanwhile_is_followed_by_two_calls_too_of_the_one_at_work() {
+        for calls in [1, 2] {
+            let spare = SpareMemory::default();
+            assert!(spare.notes_freed() && (0..calls).all(|_| spare.goes_on()));
+            assert!(!spare.notes_freed(), "behind {calls} calls somebody is at work still");
+            assert!(spare.goes_on() && spare.goes_on() && !spare.goes_on());
+        }
     }
 }
