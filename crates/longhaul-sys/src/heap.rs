@@ -6,8 +6,8 @@
 //! (mallopt(3), `M_ARENA_MAX`), and returns by itself only what lies at an arena's end.
 
 /// Gives whole free pages of all arenas back to the system, malloc_trim(3). Each arena is locked
-/// meanwhile, for some 0.1 ms for each MiB that goes back (measured: docs/DECISIONS.md, Memory). Does
-/// nothing with an allocator that has no such call.
+/// meanwhile, for some 0.1 ms for each MiB that goes back (measured: docs/DECISIONS.md, Memory).
+/// Does nothing with an allocator that has no such call.
 pub fn give_back_free_memory() {
     // SAFETY: the call takes a number, touches only memory that is free, and may be made by any
     // thread at any time.

@@ -1,9 +1,9 @@
 //! Decides when memory that ended sessions and listings have freed goes back to the system: at
 //! once, and a second later for what their threads let go of last, at most once a second in all.
 //!
-//! In: a word from each that has ended. Out: calls of the allocator. Without them, what each of many
-//! sessions held at its height would add up, thread by thread, until the daemon ends. It does not
-//! know what was freed.
+//! In: a word from each that has ended. Out: calls of the allocator. Without them, what each of
+//! many sessions held at its height would add up, thread by thread, until the daemon ends. It does
+//! not know what was freed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,9 +21,9 @@ enum Freed {
     Nothing,
     /// Memory that nobody has begun to give back.
     Something,
-    /// What goes back now. Another look follows.
+    /// Memory that goes back now. Another look follows.
     GivenOnce,
-    /// What goes back now, for the second time.
+    /// Memory that goes back now, for the second time.
     GivenTwice,
 }
 
