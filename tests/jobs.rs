@@ -88,7 +88,7 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     let host = &site.client;
     plant(&host.path("ds"));
     // It is still under way when the other files of its shard stand.
-    files::make(host.path("ds/z/large"), 7, 1 << 20);
+    files::make(host.path("ds/z/large"), 7, 3 << 20);
     let to = site.url("in");
     let add = ["job", "add", "--name", "all", "--rate", "256KiB/s", "--shard-files", "50", "ds", &to];
     assert_eq!(host.run(add).succeed().stdout_text(), "all\n");
