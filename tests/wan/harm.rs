@@ -12,7 +12,7 @@ struct Harm {
     lost: f64,
 }
 
-const HARMS: [Harm; 4] = [
+const HARMS: [Harm; 6] = [
     Harm { path: "rate=200Mbit/s,rtt=40ms,loss=3e-2", seen: |wire| wire.dropped_loss, lost: 0.03 },
     Harm { path: "rate=200Mbit/s,rtt=40ms,loss=1e-2@20", seen: |wire| wire.dropped_loss, lost: 0.05 },
     // Held back for a tenth of a round trip.
@@ -22,6 +22,9 @@ const HARMS: [Harm; 4] = [
         lost: 0.0,
     },
     Harm { path: "rate=200Mbit/s,rtt=40ms,corrupt-silently=1e-3", seen: |wire| wire.corrupted_silently, lost: 0.02 },
+    Harm { path: "rate=100Mbit/s,rtt=40ms,loss=0.1", seen: |wire| wire.dropped_loss, lost: 0.1 },
+    // A way that takes five milliseconds longer for half of all packets.
+    Harm { path: "rate=200Mbit/s,rtt=60ms,reorder=0.5@5ms", seen: |wire| wire.reordered, lost: 0.0 },
 ];
 
 /// All of it is repaired within the lane: packets that were lost go again, and those that were

@@ -43,7 +43,8 @@ impl EarlyUdp {
             let (order, asking) = (UdpOrder { to, local, id, admit: 0 }, handle.clone());
             let patience = Asking::over(terms.round_trip).at_most;
             tokio::task::spawn_blocking(move || {
-                if let Err(SendError(Ok(joined))) = tell.send(dial_early(&order, &terms, asking)) {
+                let Some(result) = dial_early(&order, &terms, asking) else { return };
+                if let Err(SendError(Ok(joined))) = tell.send(result) {
                     // Its other end need not wait for it.
                     joined.refuse();
                 }
@@ -66,8 +67,8 @@ impl EarlyUdp {
         self
     }
 
-    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for.
-    /// One that was is never dialled anew: its other end may give it away to the socket that asked.
+    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for, or
+    /// could not be. One that was is never dialled anew: its other end may give it away to the socket that asked.
     pub(super) fn take(&self, id: LaneId) -> Option<Result<JoinedUdp, Unjoined>> {
         let asked = self.lock().remove(&id)?;
         match asked.told.recv_timeout(asked.patience) {
@@ -124,6 +125,19 @@ mod tests {
         for id in [0, 3] {
             assert!(early.take(LaneId(id)).is_none(), "lane {id} is not asked for");
         }
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_had_no_socket_to_be_asked_from_is_dialled_anew() {
+        let world = tokio::task::spawn_blocking(World::new).await.expect("a world");
+        // An address of documentation (RFC 5737), which no interface has.
+        let (local, to) = ("192.0.2.1".parse().ok(), world.addr);
+        assert!(local.is_some());
+        let door: UdpDoor = Arc::new(move |_| Some((local, to)));
+        let early = EarlyUdp::ask(&door, &world.dialer, 1);
+        let taken = tokio::task::spawn_blocking(move || early.take(LaneId(0)).is_none());
+        assert!(taken.await.expect("no panic"), "nobody heard of it");
+        tokio::task::spawn_blocking(move || drop(world)).await.expect("no panic");
     }
 
     #[tokio::test]

@@ -121,8 +121,13 @@ impl UdpDial {
         let failed = |source| NetError::Socket { addr: self.peer.to_string(), doing: "use a UDP socket", source };
         let (begun, mut inbox, mut asked) = (Instant::now(), Inbox::new(1), 0);
         loop {
-            let spent = begun.elapsed();
-            if asking.is_ended() {
+            // Looked at before the socket: an answer that came by then counts.
+            let (is_ended, spent) = (asking.is_ended(), begun.elapsed());
+            inbox.receive(&self.socket).map_err(failed)?;
+            if let Some(answer) = inbox.runs().flat_map(|run| run.datagrams()).find_map(&mut answer) {
+                return Ok(answer);
+            }
+            if is_ended {
                 return Err(NetError::Closed { peer: self.peer.to_string() });
             }
             if spent >= asking.at_most {
@@ -141,13 +146,9 @@ impl UdpDial {
             }
             let patience = due.min(asking.at_most).saturating_sub(spent);
             let patience = if asking.handle.is_some() { patience.min(ORDERS_LOOK) } else { patience };
+            // One look at the socket each time, and at the clock before it: whoever floods the socket
+            // gains no more time than others.
             udp::wait(&self.socket, Readiness::Incoming, patience).map_err(failed)?;
-            // One look each time, and the clock before the next: whoever floods the socket gains no
-            // more time than others.
-            inbox.receive(&self.socket).map_err(failed)?;
-            if let Some(answer) = inbox.runs().flat_map(|run| run.datagrams()).find_map(&mut answer) {
-                return Ok(answer);
-            }
         }
     }
 }

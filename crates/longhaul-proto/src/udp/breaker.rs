@@ -29,7 +29,9 @@
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
-//! came or were lost; one that has fewer in a minute is not judged. Intervals that are more than a
+//! came or were lost, and as long as it lost more than may be, but no more than chance; one that has
+//! fewer packets in a minute is not judged, and what may still be chance then is borne, and not
+//! taken for the path's own loss. Intervals that are more than a
 //! minute apart are not in a row. Losses that the receiver's own system explains are none.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -275,8 +277,15 @@ impl UdpBreaker {
             return;
         }
         let packets = self.interval.packets.saturating_add(self.interval.lost);
-        let is_judged = packets >= PACKETS_JUDGED;
-        if !is_judged && seconds < INTERVAL_MOST {
+        let (is_judged, is_long) = (packets >= PACKETS_JUDGED, seconds >= INTERVAL_MOST);
+        if !is_judged && !is_long {
+            return;
+        }
+        let lost = self.interval.lost as f64 / packets.max(1) as f64;
+        let borne = LOST_BORNE + self.own;
+        // A path that loses a tenth by chance loses more than that in every other interval.
+        let is_bad = lost > borne + SIGMAS * (borne * (1.0 - borne) / packets.max(1) as f64).sqrt();
+        if lost > borne && !is_bad && !is_long {
             return;
         }
         let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
@@ -291,14 +300,13 @@ impl UdpBreaker {
         while self.rates.front().is_some_and(|(at, _)| now.since(*at) > RATES_KEPT) {
             self.rates.pop_front();
         }
-        let lost = interval.lost as f64 / packets as f64;
         if lost > ALL_LOST {
             self.all.is_allowed = false;
         }
-        let borne = LOST_BORNE + self.own;
-        // A path that loses a tenth by chance loses more than that in every other interval.
-        if lost <= borne + SIGMAS * (borne * (1.0 - borne) / packets as f64).sqrt() {
-            self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
+        if !is_bad {
+            if lost <= borne {
+                self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
+            }
             self.bad.0 = 0;
             if now.since(self.opening.good_since) >= FORGIVEN_AFTER {
                 (self.opening.times, self.opening.good_since) = (self.opening.times.saturating_sub(1), now);

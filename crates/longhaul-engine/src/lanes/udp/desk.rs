@@ -289,7 +289,9 @@ pub(crate) mod tests {
             let (order, terms) =
                 (UdpOrder { to: self.addr, local: None, id: LaneId(id), admit: 0 }, self.dialer.clone());
             let (told, joined) = mpsc::channel();
-            thread::spawn(move || told.send(dial_early(&order, &terms, AskingHandle::default())).is_ok());
+            thread::spawn(move || {
+                told.send(dial_early(&order, &terms, AskingHandle::default()).expect("a socket")).is_ok()
+            });
             joined
         }
 

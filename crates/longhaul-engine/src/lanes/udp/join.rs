@@ -88,18 +88,22 @@ pub(crate) struct UdpOrder {
 /// Dials a lane and waits until its other end has taken it. It has no slots: whoever said in the
 /// order that there are some gives them to it.
 pub(crate) fn dial(order: &UdpOrder, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
-    dial_asking(order, terms, &Asking::over(terms.round_trip))
+    ask(UdpDial::new(order.to, order.local)?, order, terms, &Asking::over(terms.round_trip))
 }
 
 /// Dials a lane before its session is agreed on, by the name that both ends know already. Asks
-/// until `handle` ends that.
-pub(crate) fn dial_early(order: &UdpOrder, terms: &UdpTerms, handle: AskingHandle) -> Result<JoinedUdp, Unjoined> {
+/// until `handle` ends that. `None` if there is no socket to ask from: nobody heard of the lane.
+pub(crate) fn dial_early(
+    order: &UdpOrder,
+    terms: &UdpTerms,
+    handle: AskingHandle,
+) -> Option<Result<JoinedUdp, Unjoined>> {
     let terms = UdpTerms { session: early_session(&terms.key), ..terms.clone() };
-    dial_asking(order, &terms, &Asking::early(terms.round_trip, handle))
+    let dial = UdpDial::new(order.to, order.local).ok()?;
+    Some(ask(dial, order, &terms, &Asking::early(terms.round_trip, handle)))
 }
 
-fn dial_asking(order: &UdpOrder, terms: &UdpTerms, asking: &Asking) -> Result<JoinedUdp, Unjoined> {
-    let dial = UdpDial::new(order.to, order.local)?;
+fn ask(dial: UdpDial, order: &UdpOrder, terms: &UdpTerms, asking: &Asking) -> Result<JoinedUdp, Unjoined> {
     let join = UdpJoin {
         route_bytes: route_bytes(dial.route_bytes()),
         index: index()?,

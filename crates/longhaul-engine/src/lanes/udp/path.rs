@@ -291,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_was_sent_messages_and_answers_none_has_its_rate_halved() {
+        let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        let first = pacer.rate().expect("a rate");
+        for _ in 0..3 {
+            path.sent(LaneId(1), 1000);
+        }
+        let begun = Instant::now();
+        while pacer.rate() > Some(first / 2) && begun.elapsed() < Duration::from_secs(10) {
+            assert_eq!(path.leave(&pacer), PathLeave::Data);
+            std::thread::yield_now();
+        }
+        assert!(pacer.rate() <= Some(first / 2), "{:?} of {first}", pacer.rate());
+    }
+
+    #[test]
     fn lanes_over_tcp_count_beside_those_over_udp_only_while_they_stand_and_a_rate_was_asked_for() {
         let of_tcp = Pacer::new(None);
         let path = UdpPath::new(PathShare::Fair).beside_lanes_of(of_tcp.clone());

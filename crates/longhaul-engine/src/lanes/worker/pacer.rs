@@ -144,7 +144,7 @@ impl Pacer {
     /// lane that asks is closed. Returns how many. The lane takes the next turn as it asks, and is
     /// woken for no other: when all lanes waited for the same moment, all but one woke in vain.
     pub(crate) fn admit(&self, bytes: usize, is_closed: impl Fn() -> bool) -> usize {
-        let admitted = self.admit_while(bytes, is_closed, || Ok::<_, Infallible>(()));
+        let admitted = self.admit_each(Duration::MAX, bytes, is_closed, || Ok::<_, Infallible>(()));
         admitted.unwrap_or_else(|never| match never {})
     }
 
@@ -152,6 +152,16 @@ impl Pacer {
     /// wait, and gives the turn back.
     pub(crate) fn admit_while<E>(
         &self,
+        bytes: usize,
+        is_closed: impl Fn() -> bool,
+        meanwhile: impl FnMut() -> Result<(), E>,
+    ) -> Result<usize, E> {
+        self.admit_each(MEANWHILE_EACH, bytes, is_closed, meanwhile)
+    }
+
+    fn admit_each<E>(
+        &self,
+        each: Duration,
         bytes: usize,
         is_closed: impl Fn() -> bool,
         mut meanwhile: impl FnMut() -> Result<(), E>,
@@ -164,10 +174,10 @@ impl Pacer {
         let mut looked = Instant::now();
         let (mut turn, mut recuts) = (account.reserve(looked, grain), account.recuts);
         while let Some(wait) = turn.and_then(|turn| account.wait(Instant::now(), turn)) {
-            let slice = wait.min(MEANWHILE_EACH.saturating_sub(looked.elapsed()));
+            let slice = wait.min(each.saturating_sub(looked.elapsed()));
             account = self.0.changed.wait_timeout(account, slice).unwrap_or_else(PoisonError::into_inner).0;
             let mut done = Ok(());
-            if looked.elapsed() >= MEANWHILE_EACH {
+            if looked.elapsed() >= each {
                 // Nobody waits for what is done there.
                 drop(account);
                 done = meanwhile();

@@ -36,8 +36,9 @@ pub(super) struct LossJudge {
     /// and the rounds since very much was.
     pub(super) deep: f64,
     deep_age: u32,
-    /// Packets of rounds that had too few to be judged alone, and those of them that were lost.
-    few: [f64; 2],
+    /// Packets of rounds that had too few to be judged alone, those of them that were lost, and
+    /// packets by how much of each was to be learned: for the loss of late, and for uneven ones.
+    few: [f64; 4],
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
@@ -67,7 +68,7 @@ impl LossJudge {
             run: [0.0; 4],
             deep,
             deep_age: u32::MAX,
-            few: [0.0; 2],
+            few: [0.0; 4],
             pardon: 0,
         }
     }
@@ -121,9 +122,14 @@ impl LossJudge {
     /// Learns the path's own loss from a round, or from as many as have packets enough.
     fn learn(&mut self, round: &UdpRound, (learns, uneven): (f64, f64)) {
         let is_clear = self.stood == 0 && self.pardon == 0;
-        let [packets, lost] = [self.few[0] + round.packets + round.lost, self.few[1] + round.lost];
+        let sent = round.packets + round.lost;
+        let part = [sent, round.lost, learns * sent, uneven * sent];
+        let pooled = [0, 1, 2, 3].map(|at| self.few[at] + part[at]);
+        let [packets, lost, ..] = pooled;
         if packets >= PACKETS_LEAST {
-            self.few = [0.0; 2];
+            // A round of which nothing is to be learned has no more weight among others.
+            let [learns, uneven] = [pooled[2] / packets, pooled[3] / packets];
+            self.few = [0.0; 4];
             self.deep_age = self.deep_age.saturating_add(1);
             let share = lost / packets;
             let learns = if share < self.latest {
@@ -139,7 +145,7 @@ impl LossJudge {
             }
         } else {
             // Where few packets go in a round, what a queue lost is not mixed with the rest.
-            self.few = if is_clear { [packets, lost] } else { [0.0; 2] };
+            self.few = if is_clear { pooled } else { [0.0; 4] };
         }
         self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
         self.own = self.latest.max(self.uneven);
@@ -175,3 +181,39 @@ const STANDING: f64 = 1.3;
 const STOOD_ROUNDS: u32 = 3;
 /// The part of these losses that is remembered from one round without a queue to the next.
 const OVERFLOW_REMEMBERED: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round of ten packets, of which so many were lost.
+    fn round(lost: f64) -> UdpRound {
+        UdpRound {
+            seconds: 0.02,
+            rate: 1e5,
+            packets: 10.0 - lost,
+            lost,
+            marked: 0,
+            dropped: 0,
+            wrong: 0,
+            queue: Some(0.0),
+            limited: None,
+        }
+    }
+
+    #[test]
+    fn of_rounds_that_are_pooled_those_of_which_nothing_is_to_be_learned_have_no_weight() {
+        let own = |weights: [f64; 2]| {
+            let mut judge = LossJudge::new();
+            for weight in weights {
+                judge.judge(&round(1.0), 0.0, (weight, 0.0), (0.5, 10.0));
+            }
+            judge.own
+        };
+        assert_eq!(own([0.0, 0.0]), 0.0);
+        assert!((own([0.4, 0.4]) - 0.04).abs() < 1e-9, "{}", own([0.4, 0.4]));
+        for half in [[0.0, 0.4], [0.4, 0.0]] {
+            assert!((own(half) - 0.02).abs() < 1e-9, "{half:?}: {}", own(half));
+        }
+    }
+}
