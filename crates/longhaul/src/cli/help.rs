@@ -186,7 +186,7 @@ SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mov
 shard goes to another mover after a minute, and what stands by then is compared and not sent.
 With --drain, exit 0: all files stand; 23: files were given up, or wait for a user.
 
-  longhaul job run --drain --max-time 3h50m";
+  longhaul job run --drain --max-time 230m";
 
 /// Beneath the options of `manifest diff`.
 pub(super) const MANIFEST_DIFF: &str = "\
