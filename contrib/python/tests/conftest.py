@@ -52,6 +52,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if name.startswith("LONGHAUL_"):
             del os.environ[name]
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     yield
     os.environ.clear()
     os.environ.update(before)
@@ -140,7 +141,7 @@ def _nothing_is_left() -> Iterator[None]:
 
     before = files()
     yield
-    left = [thread for thread in threading.enumerate() if thread.name == "longhaul-transfer"]
+    left = [thread for thread in threading.enumerate() if thread.name == "longhaul-run"]
     assert not left
     gc.collect()
     assert files() <= before

@@ -257,7 +257,7 @@ next(event for event in transfer if isinstance(event, longhaul.Progress))
 child = os.fork()
 if child == 0:
     # It waits for none of them as it ends, either.
-    print(len(longhaul._transfer._running), flush=True)
+    print(len(longhaul._run._running), flush=True)
     sys.exit(0)
 os.waitpid(child, 0)
 print(transfer.exception())

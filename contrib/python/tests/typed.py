@@ -31,6 +31,31 @@ async def awaited() -> longhaul.Summary:
     return await longhaul.push("a", "b")
 
 
+def campaigns() -> int:
+    campaign = longhaul.jobs.add(["a", Path("b")], "lh://node.example/data/", name="atlas", rate="1Gbit/s", priority=7)
+    number: int = longhaul.jobs.plan(campaign).shards
+    with longhaul.jobs.run(campaign, drain=True, max_time=600) as mover:
+        for event in mover:
+            if isinstance(event, longhaul.JobShard):
+                number += event.bytes_moved
+    seconds: float = mover.result().seconds
+    for left in longhaul.jobs.watch("atlas", every=1):
+        number += left.links[0].left.bytes + int(seconds)
+    for fault in longhaul.jobs.report("atlas").faults:
+        print(fault.path_bytes.decode(), fault.given_up)
+    longhaul.jobs.add("a", "b", dry_run=True)  # type: ignore[call-arg]
+    longhaul.jobs.left(1.5)  # type: ignore[arg-type]
+    return number + longhaul.jobs.retry("atlas", "not-found")
+
+
+async def awaited_campaigns() -> str:
+    campaign = await longhaul.aio.jobs.add("a", "b")
+    await longhaul.aio.jobs.run(campaign, drain=True)
+    async for left in longhaul.aio.jobs.watch(campaign):
+        print(left.eta_s)
+    return (await longhaul.aio.jobs.wait(campaign, max_time=10)).state
+
+
 def errors() -> bool:
     try:
         asyncio.run(awaited())

@@ -10,14 +10,27 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Union
 
-from . import _options
+from . import _options, jobs
 from ._binary import find_binary
 from ._events import (
+    Amount,
     AtRisk,
     Entry,
     Event,
     Fault,
     File,
+    JobCampaign,
+    JobFault,
+    JobFaultSum,
+    JobHeld,
+    JobLeft,
+    JobLink,
+    JobOmitted,
+    JobPart,
+    JobPlanned,
+    JobRules,
+    JobShard,
+    JobSummary,
     Lanes,
     NotKept,
     Paths,
@@ -55,6 +68,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXITS",
     "FAULTS",
+    "Amount",
     "AtRisk",
     "BinaryNotFoundError",
     "ChangedError",
@@ -64,6 +78,18 @@ __all__ = [
     "Fault",
     "File",
     "InterruptedRunError",
+    "JobCampaign",
+    "JobFault",
+    "JobFaultSum",
+    "JobHeld",
+    "JobLeft",
+    "JobLink",
+    "JobOmitted",
+    "JobPart",
+    "JobPlanned",
+    "JobRules",
+    "JobShard",
+    "JobSummary",
     "KeyOptions",
     "Lanes",
     "Location",
@@ -91,6 +117,7 @@ __all__ = [
     "Version",
     "copy",
     "find_binary",
+    "jobs",
     "ls",
     "parse",
     "pull",

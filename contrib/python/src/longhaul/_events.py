@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import json
 import os
 import typing
@@ -25,6 +26,11 @@ def _name() -> Any:
 
 def _name_or_none() -> Any:
     return field(default=None, metadata={"name": True})
+
+
+@dataclass(frozen=True)
+class Part:
+    """An object within an event whose fields have types too."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +256,162 @@ class Summary(Event):
     files_at_risk: int = 0
 
 
+@dataclass(frozen=True)
+class Amount(Part):
+    """Files and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class JobRules(Part):
+    """The rules by which a campaign goes."""
+
+    priority: int = 0
+    weight: int = 0
+    deadline: Optional[str] = None
+    calendar: str = ""
+    retry_rules: str = ""
+
+
+@dataclass(frozen=True)
+class JobLink(Part):
+    """What is left of a campaign on one link."""
+
+    link: int = 0
+    state: str = ""
+    fault: Optional[str] = None
+    left: Amount = field(default_factory=Amount)
+    bytes_per_s: int = 0
+
+
+@dataclass(frozen=True)
+class JobFaultSum(Part):
+    """Files of a campaign that failed and do not stand, with one fault."""
+
+    code: str = ""
+    files_waiting: int = 0
+    files_failed: int = 0
+
+
+@dataclass(frozen=True)
+class JobCampaign(Event):
+    """A campaign of the queue, with its figures."""
+
+    campaign: int = 0
+    name: str = ""
+    state: str = ""
+    rules: JobRules = field(default_factory=JobRules)
+    # The field of the event is `from`, which no field of Python can be called.
+    from_: Tuple[str, ...] = ()
+    to: str = ""
+    total: Amount = field(default_factory=Amount)
+    done: Amount = field(default_factory=Amount)
+    failed: Amount = field(default_factory=Amount)
+    left: Amount = field(default_factory=Amount)
+
+
+@dataclass(frozen=True)
+class JobPlanned(Event):
+    """A campaign that was planned."""
+
+    name: str = ""
+    shards: int = 0
+    files: int = 0
+    bytes: int = 0
+    omitted: int = 0
+
+
+@dataclass(frozen=True)
+class JobPart(_Named):
+    """A list of names that was written for movers without a queue."""
+
+    path: str = _name()
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class JobLeft(Event):
+    """The figures of a campaign. `total` is the sum of `done`, `failed`, `cancelled` and `left`."""
+
+    name: str = ""
+    state: str = ""
+    total: Amount = field(default_factory=Amount)
+    done: Amount = field(default_factory=Amount)
+    failed: Amount = field(default_factory=Amount)
+    cancelled: Amount = field(default_factory=Amount)
+    left: Amount = field(default_factory=Amount)
+    held: Amount = field(default_factory=Amount)
+    omitted: int = 0
+    unclaimed: int = 0
+    eta_s: Optional[float] = None
+    links: Tuple[JobLink, ...] = ()
+    faults: Tuple[JobFaultSum, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobHeld(Event):
+    """A shard that waits for a user."""
+
+    shard: int = 0
+    fence: int = 0
+    files_left: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class JobOmitted(Event):
+    """A name that could not be read when a campaign was planned: it is in no shard."""
+
+    object: str = ""
+    source: int = 0
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class JobFault(_Named):
+    """A file of a campaign that failed."""
+
+    path: str = _name()
+    bytes: int = 0
+    code: str = ""
+    blame: str = ""
+    message: str = ""
+    given_up: bool = False
+    tries: int = 0
+    last: str = ""
+    shard: int = 0
+    fence: int = 0
+
+
+@dataclass(frozen=True)
+class JobShard(Event):
+    """A shard that a mover claimed, or ended with."""
+
+    name: str = ""
+    shard: int = 0
+    state: str = ""
+    fence: int = 0
+    unclaimed: bool = False
+    files: int = 0
+    bytes: int = 0
+    files_failed: int = 0
+    bytes_moved: int = 0
+
+
+@dataclass(frozen=True)
+class JobSummary(Event):
+    """The last event of every `job` command, also of one that failed."""
+
+    status: str = ""
+    exit: int = 0
+    files_retried: int = 0
+    seconds: float = 0.0
+
+
 TYPES: Dict[str, Type[Event]] = {
     "start": Start,
     "progress": Progress,
@@ -263,28 +425,43 @@ TYPES: Dict[str, Type[Event]] = {
     "fault": Fault,
     "entry": Entry,
     "version": Version,
+    "job_campaign": JobCampaign,
+    "job_planned": JobPlanned,
+    "job_part": JobPart,
+    "job_left": JobLeft,
+    "job_held": JobHeld,
+    "job_omitted": JobOmitted,
+    "job_fault": JobFault,
+    "job_shard": JobShard,
     "summary": Summary,
 }
 
 # Events of commands that the module has no functions for. They are UnknownEvents.
 UNTYPED = ("check", "difference", "item", "listening", "manifest", "warning")
-UNTYPED_PREFIXES = ("admin_", "bench_", "job_", "manifest_", "set_")
+UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
 
 
-def parse(line: Union[bytes, str]) -> Event:
-    """The event of one line. Raises `ValueError` where the line is no event."""
+def parse(line: Union[bytes, str], summary: Type[Event] = Summary) -> Event:
+    """The event of one line. Raises `ValueError` where the line is no event.
+
+    `summary` is the class of the last event: that of `job` commands has fields of its own.
+    """
     raw = json.loads(line)
     if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
         raise ValueError("the line is no JSON object with a type")
-    event = TYPES.get(raw["type"])
-    if event is None:
-        return UnknownEvent(raw=raw)
+    event = summary if raw["type"] == "summary" else TYPES.get(raw["type"])
+    return UnknownEvent(raw=raw) if event is None else event(raw=raw, **_values(event, raw))
+
+
+def _values(kind: type, raw: Object) -> Dict[str, Any]:
+    """The fields of an event, or of a part of it, that the object has."""
     values: Dict[str, Any] = {}
-    for name, form in _FORMS[event].items():
-        value = _text(raw, name) if form.is_name else form.take(raw.get(name))
+    for name, form in _forms(kind).items():
+        told = name.rstrip("_")
+        value = _text(raw, told) if form.is_name else form.take(raw.get(told))
         if value is not None:
             values[name] = value
-    return event(raw=raw, **values)
+    return values
 
 
 def _text(raw: Object, name: str) -> Optional[str]:
@@ -306,19 +483,27 @@ class _Form:
     def take(self, value: Any) -> Any:
         """The value, or `None` where it is absent or of another type: then the default holds."""
         if self.is_array:
-            return tuple(value) if isinstance(value, list) and all(self._fits(item) for item in value) else None
+            fits = isinstance(value, list) and all(self._fits(item) for item in value)
+            return tuple(self._made(item) for item in value) if fits else None
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        return value if self._fits(value) else None
+        return self._made(value) if self._fits(value) else None
 
     def _fits(self, value: Any) -> bool:
+        if issubclass(self.kind, Part):
+            return isinstance(value, dict)
         return isinstance(value, self.kind) and (self.kind is bool or not isinstance(value, bool))
 
+    def _made(self, value: Any) -> Any:
+        return self.kind(**_values(self.kind, value)) if issubclass(self.kind, Part) else value
 
-def _forms(event: Type[Event]) -> Dict[str, _Form]:
-    hints = typing.get_type_hints(event)
+
+@functools.cache
+def _forms(kind: Type[Any]) -> Dict[str, _Form]:
+    """The forms of the fields of an event, or of a part of it."""
+    hints = typing.get_type_hints(kind)
     forms = {}
-    for item in dataclasses.fields(event):
+    for item in dataclasses.fields(kind):
         if item.name == "raw":
             continue
         hint = hints[item.name]
@@ -327,9 +512,6 @@ def _forms(event: Type[Event]) -> Dict[str, _Form]:
         is_array = typing.get_origin(hint) is tuple
         if is_array:
             hint = typing.get_args(hint)[0]
-        kind = typing.cast(type, dict if hint == Object else hint)
-        forms[item.name] = _Form(kind, is_array, bool(item.metadata.get("name")))
+        field_kind = typing.cast(type, dict if hint == Object else hint)
+        forms[item.name] = _Form(field_kind, is_array, bool(item.metadata.get("name")))
     return forms
-
-
-_FORMS = {event: _forms(event) for event in TYPES.values()}

@@ -6,10 +6,10 @@ not know how a program is run. The tests compare the tables with docs/EXIT-CODES
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 if TYPE_CHECKING:
-    from ._events import Fault, Summary
+    from ._events import Fault, JobSummary, Summary
 
 
 class LonghaulError(Exception):
@@ -30,7 +30,7 @@ class LonghaulError(Exception):
         object: str = "",
         hint: str = "",
         faults: Sequence[Fault] = (),
-        summary: Optional[Summary] = None,
+        summary: Union[Summary, JobSummary, None] = None,
         stderr: str = "",
     ) -> None:
         super().__init__(message)
@@ -167,7 +167,9 @@ FAULTS: Dict[str, FaultKind] = {
 }
 
 
-def failure(exit: int, faults: Sequence[Fault], summary: Optional[Summary], stderr: str) -> LonghaulError:
+def failure(
+    exit: int, faults: Sequence[Fault], summary: Union[Summary, JobSummary, None], stderr: str
+) -> LonghaulError:
     """The exception of a run that ended with this exit code, which is not 0."""
     known = EXITS.get(exit)
     error = known.error if known else LonghaulError

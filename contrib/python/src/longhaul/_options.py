@@ -10,7 +10,20 @@ import datetime
 import math
 import os
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypedDict
@@ -30,21 +43,29 @@ Rate = Union[int, float, str]
 Time = Union[int, float, datetime.timedelta, str]
 """Seconds, or a text such as `10m`."""
 
+Deadline = Union[datetime.datetime, Time]
+"""A point of time with its time zone, a time from now, or a text such as `2026-12-24T18:00:00Z`."""
 
-class KeyOptions(TypedDict, total=False):
-    """Keyword arguments that say how a far host is reached."""
+
+class TrustOptions(TypedDict, total=False):
+    """Keyword arguments that say which key is shown to a daemon, and whom to trust there."""
 
     identity: Location
     known_hosts: Location
     trust_on_first_use: bool
     peer_key: str
+
+
+class KeyOptions(TrustOptions, total=False):
+    """Keyword arguments that say how a far host is reached."""
+
     ssh: str
     remote_longhaul: str
     install: bool
 
 
-class TransferOptions(KeyOptions, total=False):
-    """Keyword arguments of `push`, `pull` and `copy`. docs/CLI.md says what each flag does."""
+class RuleOptions(TypedDict, total=False):
+    """Keyword arguments that say how files are moved. docs/CLI.md says what each flag does."""
 
     lanes: Union[int, str]
     transport: str
@@ -61,14 +82,8 @@ class TransferOptions(KeyOptions, total=False):
     io: str
     engine: str
     pin: str
-    target: Union[Location, Sequence[Location]]
-    layout: str
-    stripe_from: Size
-    on_missing: str
-    allow_same_device: bool
     verify: str
     if_exists: str
-    files_from: Union[Location, Sequence[Location]]
     include: Union[str, Sequence[str]]
     exclude: Union[str, Sequence[str]]
     preserve: Union[str, Sequence[str]]
@@ -76,8 +91,39 @@ class TransferOptions(KeyOptions, total=False):
     map_user: str
     map_group: str
     numeric_ids: bool
+
+
+class TransferOptions(KeyOptions, RuleOptions, total=False):
+    """Keyword arguments of `push`, `pull` and `copy`. docs/CLI.md says what each flag does."""
+
+    target: Union[Location, Sequence[Location]]
+    layout: str
+    stripe_from: Size
+    on_missing: str
+    allow_same_device: bool
+    files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
+
+
+class CampaignOptions(TrustOptions, RuleOptions, total=False):
+    """Keyword arguments of `jobs.add`. docs/CLI.md says what each flag does."""
+
+    name: str
+    priority: int
+    weight: int
+    deadline: Deadline
+    calendar: str
+    retry_rules: Union[str, Mapping[str, int]]
+    shard_files: int
+    shard_bytes: Size
+
+
+class PartsOptions(TrustOptions, total=False):
+    """Keyword arguments of `jobs.parts`."""
+
+    include: Union[str, Sequence[str]]
+    exclude: Union[str, Sequence[str]]
 
 
 def location(place: Location) -> bytes:
@@ -114,6 +160,18 @@ def _list(value: Union[str, Sequence[str]]) -> bytes:
     return (value if isinstance(value, str) else ",".join(value)).encode()
 
 
+def _deadline(value: Deadline) -> bytes:
+    if not isinstance(value, datetime.datetime):
+        return _time(value)
+    if value.tzinfo is None:
+        raise ValueError(f"the deadline {value} has no time zone")
+    return value.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+
+
+def _retry_rules(value: Union[str, Mapping[str, int]]) -> bytes:
+    return _list(value if isinstance(value, str) else [f"{code}={tries}" for code, tries in value.items()])
+
+
 class Option(NamedTuple):
     """A row of the table: the flag of a keyword, and how its value is written."""
 
@@ -123,18 +181,21 @@ class Option(NamedTuple):
     repeats: bool = False
 
 
-KEYS: Dict[str, Option] = {
+TRUST: Dict[str, Option] = {
     "identity": Option("--identity", location),
     "known_hosts": Option("--known-hosts", location),
     "trust_on_first_use": Option("--trust-on-first-use", None),
     "peer_key": Option("--peer-key", _text),
+}
+
+KEYS: Dict[str, Option] = {
+    **TRUST,
     "ssh": Option("--ssh", _text),
     "remote_longhaul": Option("--remote-longhaul", _text),
     "install": Option("--install", None),
 }
 
-TRANSFER: Dict[str, Option] = {
-    **KEYS,
+RULES: Dict[str, Option] = {
     "lanes": Option("--lanes", _text),
     "transport": Option("--transport", _text),
     "congestion": Option("--congestion", _text),
@@ -150,14 +211,8 @@ TRANSFER: Dict[str, Option] = {
     "io": Option("--io", _text),
     "engine": Option("--engine", _text),
     "pin": Option("--pin", _text),
-    "target": Option("--target", location, repeats=True),
-    "layout": Option("--layout", _text),
-    "stripe_from": Option("--stripe-from", _size),
-    "on_missing": Option("--on-missing", _text),
-    "allow_same_device": Option("--allow-same-device", None),
     "verify": Option("--verify", _text),
     "if_exists": Option("--if-exists", _text),
-    "files_from": Option("--files-from", location),
     "include": Option("--include", _text, repeats=True),
     "exclude": Option("--exclude", _text, repeats=True),
     "preserve": Option("--preserve", _list),
@@ -165,16 +220,67 @@ TRANSFER: Dict[str, Option] = {
     "map_user": Option("--map-user", _text),
     "map_group": Option("--map-group", _text),
     "numeric_ids": Option("--numeric-ids", None),
+}
+
+TRANSFER: Dict[str, Option] = {
+    **KEYS,
+    **RULES,
+    "target": Option("--target", location, repeats=True),
+    "layout": Option("--layout", _text),
+    "stripe_from": Option("--stripe-from", _size),
+    "on_missing": Option("--on-missing", _text),
+    "allow_same_device": Option("--allow-same-device", None),
+    "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),
+}
+
+QUEUE: Dict[str, Option] = {"queue": Option("--queue", location)}
+
+CAMPAIGN: Dict[str, Option] = {
+    **QUEUE,
+    **TRUST,
+    **RULES,
+    "name": Option("--name", _text),
+    "priority": Option("--priority", _text),
+    "weight": Option("--weight", _text),
+    "deadline": Option("--deadline", _deadline),
+    "calendar": Option("--calendar", _text),
+    "retry_rules": Option("--retry-rules", _retry_rules),
+    "shard_files": Option("--shard-files", _text),
+    "shard_bytes": Option("--shard-bytes", _size),
+}
+
+PLAN: Dict[str, Option] = {**QUEUE, **TRUST}
+
+PARTS: Dict[str, Option] = {
+    **TRUST,
+    "include": RULES["include"],
+    "exclude": RULES["exclude"],
+    "shards": Option("--shards", _text),
+    "out": Option("--out", location),
+}
+
+WAIT: Dict[str, Option] = {**QUEUE, "max_time": Option("--max-time", _time)}
+
+WATCH: Dict[str, Option] = {**QUEUE, "every": Option("--every", _time)}
+
+RETRY: Dict[str, Option] = {**QUEUE, "code": Option("--code", _text)}
+
+MOVER: Dict[str, Option] = {
+    **PLAN,
+    "drain": Option("--drain", None),
+    "max_time": Option("--max-time", _time),
+    "movers": Option("--movers", _text),
+    "memory": RULES["memory"],
 }
 
 
 class Words:
     """The words of a command line, and the standard input that they ask for."""
 
-    def __init__(self, command: str) -> None:
-        self.words: List[bytes] = [command.encode(), b"--json"]
+    def __init__(self, *command: str) -> None:
+        self.words: List[bytes] = [*(word.encode() for word in command), b"--json"]
         self.stdin: Optional[IO[bytes]] = None
         self.ssh = False
         """Whether ssh leads to one of the locations: it may ask for a password at the terminal."""
@@ -207,6 +313,10 @@ class Words:
         words = [location(place) for place in places]
         self.ssh = any(b":" in word.split(b"/", 1)[0] and not word.startswith(b"lh://") for word in words)
         self.words.extend(words)
+
+    def name(self, name: str) -> None:
+        """Adds a name that is no location. It is not taken for an option."""
+        self.words += [b"--", os.fsencode(name)]
 
     def _list_of_files(self, names: Iterable[Location]) -> None:
         """Has names read from standard input, which is a file without a name: no pipe can fill up."""

@@ -1,7 +1,8 @@
 """Transfers for asyncio: `longhaul.aio.push(...)`, `pull` and `copy`.
 
 In: what `longhaul.push` takes. Out: an `AsyncTransfer`: awaitable, an asynchronous iterable of
-events and an asynchronous context manager. Must not know how a process is run.
+events and an asynchronous context manager. `longhaul.aio.jobs` has campaigns. Must not know how a
+process is run.
 """
 
 from __future__ import annotations
@@ -9,61 +10,57 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Generator, Iterable, List, Optional, Type, Union
+from typing import TYPE_CHECKING, Callable, Generator, Generic, Iterable, List, Optional, Type, Union
 
 import longhaul
 
-from ._events import Entry, Event, Progress, Summary
-from ._options import KeyOptions, Location, TransferOptions
-from ._transfer import GRACE_S, Transfer
+from .._events import Entry, Event, Progress, Summary
+from .._options import KeyOptions, Location, TransferOptions
+from .._run import Run, S
+from .._transfer import Transfer
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-__all__ = ["AsyncTransfer", "copy", "ls", "pull", "push"]
+__all__ = ["AsyncRun", "AsyncTransfer", "copy", "jobs", "ls", "pull", "push"]
 
 
-class AsyncTransfer:
-    """A transfer that runs, or ran, for asyncio.
+class AsyncRun(Generic[S]):
+    """A run of the program, which goes on or is over, for asyncio.
 
-    `await transfer` gives the summary, or raises as `Transfer.result()` does. A task that is
-    cancelled while it awaits the transfer cancels the transfer, and waits for its end.
+    `await run` gives the summary, or raises as `Run.result()` does. A task that is cancelled while
+    it awaits the run cancels the run, and waits for its end.
     """
 
-    def __init__(self, transfer: Transfer) -> None:
-        self.transfer = transfer
-        """The same transfer, for code that does not use asyncio."""
-
-    @property
-    def progress(self) -> Optional[Progress]:
-        """The latest `progress` event."""
-        return self.transfer.progress
+    def __init__(self, run: Run[S]) -> None:
+        self.run = run
+        """The same run, for code that does not use asyncio."""
 
     def done(self) -> bool:
         """Whether it ended."""
-        return self.transfer.done()
+        return self.run.done()
 
-    def cancel(self, grace: float = GRACE_S) -> bool:
-        """Stops it as `Transfer.cancel()` does, without waiting."""
-        return self.transfer.cancel(grace)
+    def cancel(self, grace: Optional[float] = None) -> bool:
+        """Stops it as `Run.cancel()` does, without waiting."""
+        return self.run.cancel(grace)
 
-    def __await__(self) -> Generator[object, None, Summary]:
+    def __await__(self) -> Generator[object, None, S]:
         return self._result().__await__()
 
-    async def _result(self) -> Summary:
+    async def _result(self) -> S:
         await self._end()
-        return self.transfer.result()
+        return self.run.result()
 
     async def _end(self) -> None:
-        """Waits for the end. Cancelled meanwhile, it cancels the transfer and still waits."""
-        transfer = self.transfer
+        """Waits for the end. Cancelled meanwhile, it cancels the run and still waits."""
+        run = self.run
         cancelled: Optional[asyncio.CancelledError] = None
-        while not transfer.done():
+        while not run.done():
             try:
-                await _signalled(lambda tell: transfer.add_done_callback(lambda _: tell()))
+                await _signalled(lambda tell: run.add_done_callback(lambda _: tell()))
             except asyncio.CancelledError as error:
                 cancelled = error
-                transfer.cancel()
+                run.cancel()
         if cancelled is not None:
             raise cancelled
 
@@ -71,12 +68,12 @@ class AsyncTransfer:
         return self
 
     async def __anext__(self) -> Event:
-        transfer = self.transfer
+        run = self.run
         while True:
-            event = transfer._next(wait=False)
+            event = run._next(wait=False)
             if event is not None:
                 return event
-            spool = transfer._spool
+            spool = run._spool
             if spool is None or spool.ended:
                 raise StopAsyncIteration
             await _signalled(spool.listen)
@@ -90,9 +87,27 @@ class AsyncTransfer:
         if kind is not None:
             self.cancel()
         await self._end()
-        failed = self.transfer.exception()
-        if kind is None and failed is not None and not self.transfer.cancelled():
+        failed = self.run.exception()
+        if kind is None and failed is not None and not self.run.cancelled():
             raise failed
+
+
+class AsyncTransfer(AsyncRun[Summary]):
+    """A transfer that runs, or ran, for asyncio.
+
+    `await transfer` gives the summary, or raises as `Transfer.result()` does. A task that is
+    cancelled while it awaits the transfer cancels the transfer, and waits for its end.
+    """
+
+    def __init__(self, transfer: Transfer) -> None:
+        super().__init__(transfer)
+        self.transfer = transfer
+        """The same transfer, for code that does not use asyncio."""
+
+    @property
+    def progress(self) -> Optional[Progress]:
+        """The latest `progress` event."""
+        return self.transfer.progress
 
 
 async def _signalled(register: Callable[[Callable[[], None]], None]) -> None:
@@ -165,3 +180,7 @@ async def ls(
             if isinstance(event, Entry):
                 entries.append(event)
     return entries
+
+
+# Behind the names that it uses.
+from . import jobs  # noqa: E402

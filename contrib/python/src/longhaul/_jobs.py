@@ -1,0 +1,207 @@
+"""Commands of the queue of bulk replication: their words, and what their events answer.
+
+In: campaigns and keyword arguments. Out: commands that `longhaul.jobs` waits for and
+`longhaul.aio.jobs` awaits, and movers. Must not know how a process is run, nor a rule of the
+queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Collection, Dict, Generic, Iterable, List, Optional, Tuple, Type, TypeVar, Union
+
+from . import _exits, _options
+from ._events import (
+    Event,
+    JobCampaign,
+    JobFault,
+    JobHeld,
+    JobLeft,
+    JobOmitted,
+    JobPart,
+    JobPlanned,
+    JobSummary,
+)
+from ._options import Location
+from ._run import Run
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Event)
+
+CampaignName = Union[str, int, JobCampaign]
+"""A campaign: its name, its number, or what `add`, `ls` and `show` gave."""
+
+MOVER_GRACE_S = 60.0
+"""Seconds that a mover has to hand its shards back before it is killed."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """All that a campaign says, what is left of it, and what holds it."""
+
+    campaign: JobCampaign
+    left: JobLeft
+    held: Tuple[JobHeld, ...] = ()
+    """The shards that wait for a user."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The files of a campaign that failed, and the names that could not be planned."""
+
+    faults: Tuple[JobFault, ...] = ()
+    omitted: Tuple[JobOmitted, ...] = ()
+    complete: bool = True
+    """Whether nothing failed, and nothing is left."""
+
+
+class Mover(Run[JobSummary]):
+    """A mover that runs, or ran: a process that claims shards and moves them.
+
+    Iterating gives `JobShard` events, two for each shard, and `Fault` events; `result()` waits for
+    the end. As a context manager it waits at the end of the block, and raises what `result()`
+    raises; a block that raises cancels it. `cancel()` has it hand back what it is moving, for which
+    it has a minute.
+    """
+
+    _WHAT = "mover"
+    _GRACE_S = MOVER_GRACE_S
+
+
+class Command(Generic[T]):
+    """A command that answers and ends."""
+
+    def __init__(
+        self,
+        words: _options.Words,
+        read: Callable[[List[Event]], T],
+        answers: Collection[int] = (0,),
+    ) -> None:
+        self.words = words
+        self.read = read
+        self.answers = answers
+
+    def start(self) -> Run[JobSummary]:
+        """Runs it."""
+        return Run(self.words.words, JobSummary, answers=self.answers)
+
+    def result(self) -> T:
+        """Runs it, and waits for its answer."""
+        with self.start() as run:
+            events = list(run)
+        return self.read(events)
+
+
+def add(
+    sources: Union[Location, Iterable[Location]], dest: Location, extra: Iterable[Location], options: Dict[str, Any]
+) -> Command[JobCampaign]:
+    words = _options.Words("job", "add")
+    words.options(_options.CAMPAIGN, options)
+    words.extra(extra)
+    words.locations([*_options.sequence(sources), dest])
+    return Command(words, _the(JobCampaign))
+
+
+def plan(campaign: CampaignName, extra: Iterable[Location], options: Dict[str, Any]) -> Command[JobPlanned]:
+    return Command(_named("plan", campaign, _options.PLAN, options, extra), _the(JobPlanned))
+
+
+def parts(source: Location, extra: Iterable[Location], options: Dict[str, Any]) -> Command[List[JobPart]]:
+    words = _options.Words("job", "plan")
+    words.options(_options.PARTS, options)
+    words.extra(extra)
+    words.locations([source])
+    return Command(words, lambda events: _all(JobPart, events))
+
+
+def ls(queue: Optional[Location]) -> Command[List[JobCampaign]]:
+    words = _options.Words("job", "ls")
+    words.options(_options.QUEUE, {"queue": queue})
+    return Command(words, lambda events: _all(JobCampaign, events))
+
+
+def show(campaign: CampaignName, queue: Optional[Location]) -> Command[Shown]:
+    def read(events: List[Event]) -> Shown:
+        return Shown(_the(JobCampaign)(events), _the(JobLeft)(events), tuple(_all(JobHeld, events)))
+
+    return Command(_named("show", campaign, _options.QUEUE, {"queue": queue}), read)
+
+
+def left(campaign: CampaignName, queue: Optional[Location]) -> Command[JobLeft]:
+    return Command(_named("left", campaign, _options.QUEUE, {"queue": queue}), _the(JobLeft))
+
+
+def wait(campaign: CampaignName, max_time: Optional[_options.Time], queue: Optional[Location]) -> Command[JobLeft]:
+    options = {"queue": queue, "max_time": max_time}
+    return Command(_named("wait", campaign, _options.WAIT, options), _the(JobLeft))
+
+
+def watch(campaign: CampaignName, every: Optional[_options.Time], queue: Optional[Location]) -> Command[JobLeft]:
+    options = {"queue": queue, "every": every}
+    return Command(_named("watch", campaign, _options.WATCH, options), _the(JobLeft))
+
+
+def steer(verb: str, campaign: CampaignName, queue: Optional[Location]) -> Command[JobCampaign]:
+    return Command(_named(verb, campaign, _options.QUEUE, {"queue": queue}), _the(JobCampaign))
+
+
+def retry(campaign: CampaignName, code: Optional[str], queue: Optional[Location]) -> Command[int]:
+    words = _named("retry", campaign, _options.RETRY, {"queue": queue, "code": code})
+    return Command(words, lambda events: _the(JobSummary)(events).files_retried)
+
+
+def report(campaign: CampaignName, queue: Optional[Location]) -> Command[Report]:
+    def read(events: List[Event]) -> Report:
+        complete = _the(JobSummary)(events).exit == 0
+        return Report(tuple(_all(JobFault, events)), tuple(_all(JobOmitted, events)), complete)
+
+    # That files failed or are left is what was asked, and no failure of the question.
+    return Command(_named("report", campaign, _options.QUEUE, {"queue": queue}), read, answers=(0, PARTIAL))
+
+
+def mover(campaign: Optional[CampaignName], extra: Iterable[Location], events: bool, options: Dict[str, Any]) -> Mover:
+    words = _options.Words("job", "run")
+    words.options(_options.MOVER, options)
+    words.extra(extra)
+    if campaign is not None:
+        words.name(_name(campaign))
+    return Mover(words.words, JobSummary, events=events)
+
+
+def _named(
+    verb: str,
+    campaign: CampaignName,
+    table: Dict[str, _options.Option],
+    options: Dict[str, Any],
+    extra: Iterable[Location] = (),
+) -> _options.Words:
+    """The words of a command that names a campaign."""
+    words = _options.Words("job", verb)
+    words.options(table, options)
+    words.extra(extra)
+    words.name(_name(campaign))
+    return words
+
+
+def _name(campaign: CampaignName) -> str:
+    return campaign.name if isinstance(campaign, JobCampaign) else str(campaign)
+
+
+def _all(kind: Type[E], events: List[Event]) -> List[E]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _the(kind: Type[E]) -> Callable[[List[Event]], E]:
+    """Reads the last event of a kind."""
+
+    def read(events: List[Event]) -> E:
+        found = _all(kind, events)
+        if not found:
+            raise _exits.OutputError(f"longhaul ended without a {kind.__name__}: is it of another version?")
+        return found[-1]
+
+    return read
+
+
+PARTIAL = 23
+"""The exit code that says that files failed or are left."""

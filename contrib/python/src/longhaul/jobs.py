@@ -1,0 +1,174 @@
+"""Campaigns of bulk replication, and their movers: `longhaul job` for scripts.
+
+In: campaigns and keyword arguments. Out: what the queue says, as dataclasses, and movers that run.
+Each function waits for its answer; `longhaul.aio.jobs` has the same for asyncio. The queue is a
+file of this host, which `queue` names. Must not know how a process is run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
+
+from . import _jobs
+from ._events import JobCampaign, JobLeft, JobPart, JobPlanned
+from ._jobs import CampaignName, Mover, Report, Shown
+from ._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = [
+    "CampaignName",
+    "CampaignOptions",
+    "Mover",
+    "PartsOptions",
+    "Report",
+    "Shown",
+    "TrustOptions",
+    "add",
+    "cancel",
+    "hold",
+    "left",
+    "ls",
+    "parts",
+    "plan",
+    "release",
+    "report",
+    "retry",
+    "run",
+    "show",
+    "wait",
+    "watch",
+]
+
+Sources = Union[Location, Iterable[Location]]
+
+
+def add(
+    sources: Sources,
+    dest: Location,
+    *,
+    queue: Optional[Location] = None,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[CampaignOptions],
+) -> JobCampaign:
+    """Adds a campaign: what is copied, to which directory, and by which rules.
+
+    Nothing of it moves before `plan` has listed its files.
+    """
+    return _jobs.add(sources, dest, extra_args, {"queue": queue, **options}).result()
+
+
+def plan(
+    campaign: CampaignName,
+    *,
+    queue: Optional[Location] = None,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[TrustOptions],
+) -> JobPlanned:
+    """Lists a campaign's files and cuts them into shards. A call that was stopped goes on if made again.
+
+    Raises `PartialError` where names could not be read: the campaign is planned without them, and
+    `report` lists them.
+    """
+    return _jobs.plan(campaign, extra_args, {"queue": queue, **options}).result()
+
+
+def parts(
+    source: Location,
+    out: Location,
+    shards: int,
+    *,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[PartsOptions],
+) -> List[JobPart]:
+    """Writes so many lists of names for `--files-from` with `--from0`: for movers without a queue.
+
+    Raises `PartialError` where names could not be read: the lists are written without them.
+    """
+    return _jobs.parts(source, extra_args, {"shards": shards, "out": out, **options}).result()
+
+
+def ls(*, queue: Optional[Location] = None) -> List[JobCampaign]:
+    """Lists the campaigns."""
+    return _jobs.ls(queue).result()
+
+
+def show(campaign: CampaignName, *, queue: Optional[Location] = None) -> Shown:
+    """Tells all that a campaign says, what is left of it, and what holds it."""
+    return _jobs.show(campaign, queue).result()
+
+
+def left(campaign: CampaignName, *, queue: Optional[Location] = None) -> JobLeft:
+    """Tells what is left of a campaign, by link and by fault, and how long it takes."""
+    return _jobs.left(campaign, queue).result()
+
+
+def wait(campaign: CampaignName, max_time: Optional[Time] = None, *, queue: Optional[Location] = None) -> JobLeft:
+    """Waits until a campaign is over, or cannot go on without a user, and gives its figures.
+
+    Raises `PartialError` unless all of its files stand then, and `TemporaryError` if that takes
+    longer than `max_time`.
+    """
+    return _jobs.wait(campaign, max_time, queue).result()
+
+
+def watch(
+    campaign: CampaignName, every: Optional[Time] = None, *, queue: Optional[Location] = None
+) -> Generator[JobLeft, None, None]:
+    """Tells what is left of a campaign again and again, until what `wait` waits for.
+
+    It ends as `wait` does: it raises `PartialError` unless all of the files stand. A loop that is
+    left earlier ends the program that looks.
+    """
+    with _jobs.watch(campaign, every, queue).start() as run:
+        for event in run:
+            if isinstance(event, JobLeft):
+                yield event
+
+
+def hold(campaign: CampaignName, *, queue: Optional[Location] = None) -> JobCampaign:
+    """Lets nothing of a campaign begin; what is being moved stops in order."""
+    return _jobs.steer("hold", campaign, queue).result()
+
+
+def release(campaign: CampaignName, *, queue: Optional[Location] = None) -> JobCampaign:
+    """Lets a campaign go on: one that is held, its shards that are held, and links that closed."""
+    return _jobs.steer("release", campaign, queue).result()
+
+
+def cancel(campaign: CampaignName, *, queue: Optional[Location] = None) -> JobCampaign:
+    """Ends a campaign for good; what stands at its destination stays."""
+    return _jobs.steer("cancel", campaign, queue).result()
+
+
+def retry(campaign: CampaignName, code: Optional[str] = None, *, queue: Optional[Location] = None) -> int:
+    """Has files tried again that were given up, all or those with one fault. Gives their number."""
+    return _jobs.retry(campaign, code, queue).result()
+
+
+def report(campaign: CampaignName, *, queue: Optional[Location] = None) -> Report:
+    """Lists the files that failed, and how each did."""
+    return _jobs.report(campaign, queue).result()
+
+
+def run(
+    campaign: Optional[CampaignName] = None,
+    *,
+    drain: bool = False,
+    max_time: Optional[Time] = None,
+    movers: Optional[int] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+    events: bool = True,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[TrustOptions],
+) -> Mover:
+    """Starts a mover, for one campaign or for all, and gives it while it runs.
+
+    With `drain` it ends once nothing is left that could be moved without a user; it raises
+    `PartialError` unless all files stand then. With `max_time` it ends after that time, and raises
+    `TemporaryError` if something is left. With `events=False` no event is kept for reading.
+    """
+    orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "queue": queue}
+    return _jobs.mover(campaign, extra_args, events, {**orders, **options})
