@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
@@ -116,6 +119,54 @@ def test_pods_are_movers_of_one_host_with_a_grace_and_without_privileges() -> No
         places = {entry["name"]: entry["value"] for entry in container["env"]}
         assert set(places) == {"XDG_STATE_HOME", "XDG_CONFIG_HOME"}
         assert all(place.startswith(mounts["state"] + "/") for place in places.values())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the user of a pod")
+def test_the_user_of_a_pod_can_keep_key_and_queue_on_its_volume() -> None:
+    """A volume as Kubernetes hands it over: root's, and open to `fsGroup`."""
+    (pod, _) = _pods()
+    user, environment = pod["securityContext"]["runAsUser"], pod["containers"][0]["env"]
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o755)
+        program, state, data = shutil.copy(longhaul.find_binary(), top), Path(top, "state"), Path(top, "data")
+        state.mkdir()
+        os.chown(state, 0, user)
+        state.chmod(0o2775)
+        data.mkdir(mode=0o755)
+        (data / "a").write_text("a")
+        places = {entry["name"]: entry["value"].replace("/state", str(state), 1) for entry in environment}
+
+        def run(*words: Any) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [program, *words],
+                cwd="/",
+                env=places,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                user=user,
+                group=user,
+                extra_groups=[user],
+            )
+
+        made = run("key", "generate")
+        steps = [
+            ("key", "trust", "node.example", made.stdout.strip()),
+            ("job", "add", "--name", "atlas", data, state / "to"),
+            ("job", "plan", "atlas"),
+            ("job", "run", "--drain"),
+            ("job", "wait", "atlas"),
+            ("key", "show"),
+        ]
+        for step in steps:
+            done = run(*step)
+            assert done.returncode == 0, f"{step}: {done.stderr}"
+        assert (state / "to" / "data" / "a").read_text() == "a"
+        # What `fsGroupChangePolicy: Always` would do at each start.
+        (identity,) = Path(places["XDG_CONFIG_HOME"]).rglob("identity")
+        identity.chmod(0o660)
+        refused = run("key", "show")
+        assert refused.returncode != 0 and "accessible by others" in refused.stderr
 
 
 def test_the_deployment_has_one_pod_and_the_job_ends_by_exit_codes() -> None:
