@@ -1,12 +1,14 @@
 //! `job`: a campaign is added, planned, moved and settled; it survives a mover that is killed, says
 //! exactly what is left, and gives up single files without stopping for them.
 
+mod leaders;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -119,30 +121,6 @@ fn a_campaign_over_a_daemon_goes_on_behind_a_mover_that_was_killed_and_each_file
     let shown = host.run(["job", "show", "--json", "all"]).succeed().events_of("job_campaign");
     assert_eq!((&shown[0]["state"], &shown[0]["done"]["files"]), (&"done".into(), &102.into()));
     host.run(["job", "plan", "all"]).fail(2);
-}
-
-/// Has another mover lead for a while.
-fn let_another_one_lead(host: &Host) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let until = i64::try_from((now + Duration::from_secs(14)).as_micros()).unwrap();
-    let rows = rusqlite::Connection::open(queue(host)).unwrap();
-    rows.execute("UPDATE leader SET holder = zeroblob(16), until = ?", [until]).unwrap();
-}
-
-#[test]
-fn a_mover_that_does_not_lead_ends_well_before_the_leader_says_that_the_campaign_is_done() {
-    let host = Host::new();
-    plant(&host.path("ds"));
-    host.run(["job", "add", "--name", "all", "ds", "to"]).succeed();
-    host.run(["job", "plan", "all"]).succeed();
-    host.run(["job", "run", "--drain"]).succeed();
-    for time in ["1d", "0"] {
-        let rows = rusqlite::Connection::open(queue(&host)).unwrap();
-        assert_eq!(rows.execute("UPDATE campaign SET state = 1", []).unwrap(), 1);
-        let_another_one_lead(&host);
-        host.run(["job", "run", "all", "--drain", "--max-time", time]).succeed();
-        assert_eq!(left(&host, "all")["state"], "running", "it is the leader's to say so");
-    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ def test_a_submit_file_of_htcondor_has_a_command_of_the_program(path: Any) -> No
 
 
 def test_htcondor_itself_reads_its_submit_files() -> None:
-    htcondor: Any = pytest.importorskip("htcondor", reason="the bindings of HTCondor are not here")
+    htcondor: Any = pytest.importorskip("htcondor2", reason="the bindings of HTCondor are not here")
     for path in SUBMIT:
         submit = htcondor.Submit(path.read_text())
         assert submit["universe"] == "vanilla" and submit.getQArgs() is not None
