@@ -365,7 +365,7 @@ fn lanes_take_the_addresses_that_the_user_names_also_where_ssh_leads_to_none() {
     let paths = ["--path", "127.0.0.1=127.0.0.2", "--path", "127.0.0.1=127.0.0.3", "--lanes", "4"];
     for host in [NEAR, FAR] {
         let to = format!("{host}:d {host}/");
-        // On a busy machine lanes may come so late that the run begins over ssh, and goes over to them.
+        // On a busy machine lanes may come so late that the run begins over ssh.
         let carried = |outcome: &crate::fixture::Outcome| {
             let paths = outcome.summary()["paths"].as_array().unwrap().clone();
             assert_eq!(paths.len(), 2, "{outcome}");

@@ -67,8 +67,9 @@ impl EarlyUdp {
         self
     }
 
-    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for, or
-    /// could not be. One that was is never dialled anew: its other end may give it away to the socket that asked.
+    /// Waits for a lane as long as for one that is asked for now. `None` if it was not asked for,
+    /// or could not be. One that was is never dialled anew: its other end may give it away to the
+    /// socket that asked.
     pub(super) fn take(&self, id: LaneId) -> Option<Result<JoinedUdp, Unjoined>> {
         let asked = self.lock().remove(&id)?;
         match asked.told.recv_timeout(asked.patience) {

@@ -146,8 +146,8 @@ impl UdpDial {
             }
             let patience = due.min(asking.at_most).saturating_sub(spent);
             let patience = if asking.handle.is_some() { patience.min(ORDERS_LOOK) } else { patience };
-            // One look at the socket each time, and at the clock before it: whoever floods the socket
-            // gains no more time than others.
+            // One look at the socket each time, and at the clock before it: whoever floods the
+            // socket gains no more time than others.
             udp::wait(&self.socket, Readiness::Incoming, patience).map_err(failed)?;
         }
     }

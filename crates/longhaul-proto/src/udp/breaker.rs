@@ -29,10 +29,10 @@
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
-//! came or were lost, and as long as it lost more than may be, but no more than chance; one that has
-//! fewer packets in a minute is not judged, and what may still be chance then is borne, and not
-//! taken for the path's own loss. Intervals that are more than a
-//! minute apart are not in a row. Losses that the receiver's own system explains are none.
+//! came or were lost, and as long as it lost more than may be, but no more than chance. One that
+//! has fewer packets in a minute is not judged. What may still be chance after a minute is borne,
+//! and not taken for the path's own loss. Intervals that are more than a minute apart are not in a
+//! row. Losses that the receiver's own system explains are none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
