@@ -45,6 +45,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
         ("ssh", ssh::run(&SshArgs { runs: ssh::RUNS })),
         ("outages", outages::run()),
+        ("slurm", slurm()),
     ];
     let failed: Vec<String> =
         checks.into_iter().filter_map(|(name, result)| Some(format!("{name}: {:#}", result.err()?))).collect();
@@ -55,6 +56,14 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
 fn fuzz(seconds: u64) -> Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/run.sh");
     let status = Command::new(&script).args([&seconds.to_string(), "all"]).status()?;
+    ensure!(status.success(), "{}: {status}", script.display());
+    Ok(())
+}
+
+/// Runs the batch files for Slurm. It needs the packages `slurm-wlm` and `munge`.
+fn slurm() -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/slurm/test");
+    let status = Command::new(&script).status()?;
     ensure!(status.success(), "{}: {status}", script.display());
     Ok(())
 }

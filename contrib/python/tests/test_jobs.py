@@ -244,11 +244,15 @@ def test_a_mover_that_is_cancelled_hands_its_shard_back(place: Daemon, tmp_path:
     (end,) = [event for event in mover if isinstance(event, longhaul.JobShard)]
     assert (end.state, end.fence) == ("planned", 1)
     # It is free at once, and not when a lease has lapsed.
-    mover = jobs.run(drain=True, max_time=1, queue=queue)
+    mover = jobs.run(drain=True, queue=queue)
     claimed = next(event for event in mover if isinstance(event, longhaul.JobShard))
     assert (claimed.state, claimed.fence) == ("claimed", 2)
-    with pytest.raises(longhaul.TemporaryError):
+    assert mover.cancel()
+    with pytest.raises(longhaul.InterruptedRunError):
         mover.result(120)
+    # One whose time is over before it began leaves it where it is.
+    with pytest.raises(longhaul.TemporaryError):
+        jobs.run(drain=True, max_time=0, queue=queue).result(120)
     jobs.cancel(campaign, queue=queue)
 
 

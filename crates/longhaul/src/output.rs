@@ -45,7 +45,7 @@ pub use closing::EndOfStream;
 pub use events::{JsonLines, Listening, Summary};
 pub(crate) use human::without_numbers;
 pub use human::{Talker, clean};
-pub use job::{CampaignTold, JobTelling, ShardToldEnd, exit_of_campaign, is_over};
+pub use job::{CampaignTold, JobTelling, ShardToldEnd, exit_of_campaign};
 pub use label::set_color;
 pub use log::{ClientLog, JsonLog, LogLines, json_line};
 pub use manifest::{ItemForm, ManifestTelling};

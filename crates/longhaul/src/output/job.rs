@@ -364,17 +364,13 @@ impl<W: Write> JobTelling<W> {
 /// The exit of a campaign that was waited for: whether all of it stands.
 pub fn exit_of_campaign(campaign: &Campaign, left: &Left) -> Exit {
     let stands = left.failed.files + left.cancelled.files + left.left.files + left.omitted == 0;
-    if is_over(campaign, left) && stands { Exit::Complete } else { Exit::Partial }
-}
-
-/// Whether nothing of a campaign is left to be moved. One whose last shard was settled runs until
-/// the leader's next turn, and the leader may be another mover.
-pub fn is_over(campaign: &Campaign, left: &Left) -> bool {
-    match campaign.state {
-        CampaignState::Done | CampaignState::Cancelled => true,
-        CampaignState::Running => left.left.files == 0,
+    // One whose last shard was settled runs until the leader's next turn, and the leader may be
+    // another mover.
+    let may_stand = match campaign.state {
+        CampaignState::Done | CampaignState::Cancelled | CampaignState::Running => true,
         CampaignState::Planning | CampaignState::Held => false,
-    }
+    };
+    if may_stand && stands { Exit::Complete } else { Exit::Partial }
 }
 
 fn left_body<'a>(campaign: &'a Campaign, left: &Left) -> JobLeftBody<'a> {

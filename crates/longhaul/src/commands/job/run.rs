@@ -26,7 +26,7 @@ use crate::jobs::{
     CampaignKeys, CampaignSpec, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueueFile, ShardEnd, SharedQueue,
 };
 use crate::keys;
-use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign, is_over};
+use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
 use crate::settings::{self, Keys, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
 use crate::values;
@@ -156,7 +156,7 @@ fn exit_of_all(file: &QueueFile, watched: &[CampaignId]) -> Result<(Exit, bool),
     let (mut store, mut exit, mut all_over) = (file.open()?, Exit::Complete, true);
     for id in watched {
         let (campaign, left) = figures(&mut store, *id)?;
-        all_over &= is_over(&campaign, &left);
+        all_over &= matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
         if exit == Exit::Complete {
             exit = exit_of_campaign(&campaign, &left);
         }
