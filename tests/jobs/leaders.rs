@@ -12,7 +12,7 @@ fn let_another_one_lead(host: &Host) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let until = i64::try_from((now + Duration::from_secs(14)).as_micros()).unwrap();
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
-    rows.execute("UPDATE leader SET holder = zeroblob(16), until = ?", [until]).unwrap();
+    assert_eq!(rows.execute("UPDATE leader SET holder = zeroblob(16), until = ?", [until]).unwrap(), 1);
 }
 
 #[test]

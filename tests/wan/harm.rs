@@ -22,7 +22,7 @@ const HARMS: [Harm; 6] = [
         lost: 0.0,
     },
     Harm { path: "rate=200Mbit/s,rtt=40ms,corrupt-silently=1e-3", seen: |wire| wire.corrupted_silently, lost: 0.02 },
-    Harm { path: "rate=100Mbit/s,rtt=40ms,loss=0.1", seen: |wire| wire.dropped_loss, lost: 0.1 },
+    Harm { path: "rate=100Mbit/s,rtt=40ms,loss=8e-2", seen: |wire| wire.dropped_loss, lost: 0.08 },
     // A way that takes five milliseconds longer for half of all packets.
     Harm { path: "rate=200Mbit/s,rtt=60ms,reorder=0.5@5ms", seen: |wire| wire.reordered, lost: 0.0 },
 ];

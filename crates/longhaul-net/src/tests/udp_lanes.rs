@@ -235,6 +235,20 @@ fn a_question_is_said_at_once_when_it_is_urged_and_ends_when_it_is_ended() {
 }
 
 #[test]
+fn an_answer_that_is_there_is_taken_though_the_question_was_ended_or_is_over() {
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (ends, at_most) in [(true, Duration::MAX), (false, Duration::ZERO)] {
+        let dial = UdpDial::new(peer.local_addr().unwrap(), None).unwrap();
+        peer.send_to(ANSWER, dial.socket.local_addr().unwrap()).unwrap();
+        let handle = AskingHandle::default();
+        if ends {
+            handle.end();
+        }
+        dial.ask(QUESTION, &Asking { every: PATIENCE, at_most, handle: Some(handle) }, is_answer).unwrap();
+    }
+}
+
+#[test]
 fn a_question_about_a_lane_whose_session_is_yet_to_stand_does_not_end_by_itself() {
     let asking = Asking::early(Duration::from_millis(200), AskingHandle::default());
     assert_eq!((asking.every, asking.at_most), (Duration::from_millis(600), Duration::MAX));

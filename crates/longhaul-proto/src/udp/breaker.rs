@@ -29,9 +29,9 @@
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
-//! came or were lost, and as long as it lost more than may be, but no more than chance. One that
-//! has fewer packets in a minute is not judged. What may still be chance after a minute is borne,
-//! and not taken for the path's own loss. Intervals that are more than a minute apart are not in a
+//! came or were lost; one that has fewer in a minute is not judged. As long as it lost more than may
+//! be, but no more than chance, it goes on, to [`PACKETS_SURE`] packets or a minute. What may still
+//! be chance then is borne, is not taken for the path's own loss, and ends no row. Intervals that are more than a minute apart are not in a
 //! row. Losses that the receiver's own system explains are none.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,6 +48,10 @@ use crate::time::Timestamp;
 
 /// Packets of an interval that is judged, at least: a fifth of fewer is chance.
 pub const PACKETS_JUDGED: u64 = 50;
+
+/// Packets of an interval after which nothing more is waited for: a loss that is still no more than
+/// chance is within a hundredth of what may be lost.
+pub const PACKETS_SURE: u64 = 5000;
 
 /// The order of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +289,8 @@ impl UdpBreaker {
         let borne = LOST_BORNE + self.own;
         // A path that loses a tenth by chance loses more than that in every other interval.
         let is_bad = lost > borne + SIGMAS * (borne * (1.0 - borne) / packets.max(1) as f64).sqrt();
-        if lost > borne && !is_bad && !is_long {
+        let is_doubtful = lost > borne && !is_bad;
+        if is_doubtful && packets < PACKETS_SURE && !is_long {
             return;
         }
         let interval = std::mem::replace(&mut self.interval, BreakerInterval { since: now, ..Default::default() });
@@ -303,10 +308,11 @@ impl UdpBreaker {
         if lost > ALL_LOST {
             self.all.is_allowed = false;
         }
+        if is_doubtful {
+            return;
+        }
         if !is_bad {
-            if lost <= borne {
-                self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
-            }
+            self.own += (lost.min(OWN_MOST) - self.own) * OWN_STEP;
             self.bad.0 = 0;
             if now.since(self.opening.good_since) >= FORGIVEN_AFTER {
                 (self.opening.times, self.opening.good_since) = (self.opening.times.saturating_sub(1), now);

@@ -217,7 +217,7 @@ fn the_time_between_seldom_packets_and_two_lost_ones_in_a_row_are_no_silence() {
 }
 
 #[test]
-fn a_tenth_that_is_lost_by_chance_opens_nothing_and_a_fifth_does_of_however_few_packets() {
+fn a_tenth_that_is_lost_by_chance_opens_nothing_and_a_fifth_does_of_60_packets_a_second_too() {
     for (loss, opens) in [(0.1, false), (0.2, true), (0.33, true)] {
         for (seed, packets) in (1..60).zip([60, 300, 3000].into_iter().cycle()) {
             let (mut statuses, mut dice) = (Statuses::over(ROUND_TRIP, PathShare::All), Dice(seed * 0x9E37_79B9));

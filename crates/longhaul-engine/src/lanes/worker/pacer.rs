@@ -375,6 +375,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_that_has_nothing_else_to_do_sleeps_until_its_turn() {
+        let (pacer, looks) = (Pacer::new(Some(1_000_000)), std::cell::Cell::new(0));
+        let looked = || {
+            looks.set(looks.get() + 1);
+            false
+        };
+        pacer.charge(500_000);
+        pacer.admit(1, looked);
+        assert!(looks.get() < 6, "it woke {} times", looks.get());
+        let (pacer, mut done) = (Pacer::new(Some(1_000_000)), 0);
+        pacer.charge(500_000);
+        let meanwhile = || {
+            done += 1;
+            Ok::<_, Infallible>(())
+        };
+        assert!(pacer.admit_while(1, || false, meanwhile).is_ok());
+        assert!(done > 0, "one that has is woken for it");
+    }
+
+    #[test]
     fn a_rate_of_manners_that_is_about_the_same_changes_nothing() {
         let pacer = Pacer::new(None);
         pacer.set_manners(Some(1_000_000));

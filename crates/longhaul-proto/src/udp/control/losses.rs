@@ -36,9 +36,8 @@ pub(super) struct LossJudge {
     /// and the rounds since very much was.
     pub(super) deep: f64,
     deep_age: u32,
-    /// Packets of rounds that had too few to be judged alone, those of them that were lost, and
-    /// packets by how much of each was to be learned: for the loss of late, and for uneven ones.
-    few: [f64; 4],
+    /// Packets of rounds that had too few to be judged alone, and those of them that were lost.
+    few: [f64; 2],
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
@@ -68,7 +67,7 @@ impl LossJudge {
             run: [0.0; 4],
             deep,
             deep_age: u32::MAX,
-            few: [0.0; 4],
+            few: [0.0; 2],
             pardon: 0,
         }
     }
@@ -122,14 +121,11 @@ impl LossJudge {
     /// Learns the path's own loss from a round, or from as many as have packets enough.
     fn learn(&mut self, round: &UdpRound, (learns, uneven): (f64, f64)) {
         let is_clear = self.stood == 0 && self.pardon == 0;
-        let sent = round.packets + round.lost;
-        let part = [sent, round.lost, learns * sent, uneven * sent];
-        let pooled = [0, 1, 2, 3].map(|at| self.few[at] + part[at]);
-        let [packets, lost, ..] = pooled;
+        let has_weight = learns > 0.0 || uneven > 0.0;
+        let few = if has_weight { self.few } else { [0.0; 2] };
+        let [packets, lost] = [few[0] + round.packets + round.lost, few[1] + round.lost];
         if packets >= PACKETS_LEAST {
-            // A round of which nothing is to be learned has no more weight among others.
-            let [learns, uneven] = [pooled[2] / packets, pooled[3] / packets];
-            self.few = [0.0; 4];
+            self.few = [0.0; 2];
             self.deep_age = self.deep_age.saturating_add(1);
             let share = lost / packets;
             let learns = if share < self.latest {
@@ -144,8 +140,13 @@ impl LossJudge {
                 self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
             }
         } else {
-            // Where few packets go in a round, what a queue lost is not mixed with the rest.
-            self.few = if is_clear { pooled } else { [0.0; 4] };
+            // Where few packets go in a round, what a queue lost is not mixed with the rest, and what
+            // was lost at a rate that may be too high says nothing of the path.
+            if !is_clear {
+                self.few = [0.0; 2];
+            } else if has_weight {
+                self.few = [packets, lost];
+            }
         }
         self.uneven *= 1.0 - (round.seconds / OWN_SECONDS).min(OWN_STEP_DOWN);
         self.own = self.latest.max(self.uneven);
@@ -186,34 +187,19 @@ const OVERFLOW_REMEMBERED: f64 = 0.95;
 mod tests {
     use super::*;
 
-    /// A round of ten packets, of which so many were lost.
-    fn round(lost: f64) -> UdpRound {
-        UdpRound {
-            seconds: 0.02,
-            rate: 1e5,
-            packets: 10.0 - lost,
-            lost,
-            marked: 0,
-            dropped: 0,
-            wrong: 0,
-            queue: Some(0.0),
-            limited: None,
-        }
+    fn round(packets: f64, lost: f64) -> UdpRound {
+        let (marked, dropped, wrong, limited) = (0, 0, 0, None);
+        UdpRound { seconds: 0.01, rate: 1e6, packets, lost, marked, dropped, wrong, queue: Some(0.0), limited }
     }
 
     #[test]
-    fn of_rounds_that_are_pooled_those_of_which_nothing_is_to_be_learned_have_no_weight() {
-        let own = |weights: [f64; 2]| {
-            let mut judge = LossJudge::new();
-            for weight in weights {
-                judge.judge(&round(1.0), 0.0, (weight, 0.0), (0.5, 10.0));
-            }
-            judge.own
-        };
-        assert_eq!(own([0.0, 0.0]), 0.0);
-        assert!((own([0.4, 0.4]) - 0.04).abs() < 1e-9, "{}", own([0.4, 0.4]));
-        for half in [[0.0, 0.4], [0.4, 0.0]] {
-            assert!((own(half) - 0.02).abs() < 1e-9, "{half:?}: {}", own(half));
-        }
+    fn few_packets_of_rounds_that_say_nothing_of_the_path_are_not_learned_with_those_that_do() {
+        let mut judge = LossJudge::new();
+        judge.learn(&round(5.0, 5.0), (0.0, 0.0));
+        // Twenty packets of which none is lost.
+        (0..4).for_each(|_| judge.learn(&round(5.0, 0.0), (1.0, 0.0)));
+        assert_eq!((judge.own, judge.few), (0.0, [0.0; 2]));
+        (0..4).for_each(|_| judge.learn(&round(4.0, 1.0), (1.0, 0.0)));
+        assert!(judge.own > 0.05, "{}", judge.own);
     }
 }
