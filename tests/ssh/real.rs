@@ -241,7 +241,8 @@ fn no_port_stays_open_at_the_client_once_lanes_came_back_to_it() {
 fn a_transfer_whose_way_is_closed_goes_on_through_ssh_and_leaves_it_when_the_way_opens_again() {
     let site = Site::new();
     let to = site.server.make_dir("d");
-    files::make(site.client.path("f"), 1, 96 << 20);
+    // The way that is tried again after 3, 6 and 12 s has to be found before the run is over.
+    files::make(site.client.path("f"), 1, 144 << 20);
     let running = site.run("push").args(["--rate", "4MB/s", "f", &format!("far:{}/", to.display())]).start();
     let (near, pid) = (site.net.at("near"), running.pid().as_raw_nonzero().get());
     wait_for_lanes(&near, pid);
