@@ -29,10 +29,11 @@
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
-//! came or were lost; one that has fewer in a minute is not judged. As long as it lost more than may
-//! be, but no more than chance, it goes on, to [`PACKETS_SURE`] packets or a minute. What may still
-//! be chance then is borne, is not taken for the path's own loss, and ends no row. Intervals that are more than a minute apart are not in a
-//! row. Losses that the receiver's own system explains are none.
+//! came or were lost; one that has fewer in a minute is not judged. As long as it lost more than
+//! may be, but no more than chance, it goes on, to [`PACKETS_SURE`] packets or a minute. What may
+//! still be chance then is borne, is not taken for the path's own loss, and ends no row. Intervals
+//! that are more than a minute apart are not in a row. Losses that the receiver's own system
+//! explains are none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -140,8 +140,8 @@ impl LossJudge {
                 self.uneven += uneven * (share.min(OWN_LOST_MOST) - self.uneven);
             }
         } else {
-            // Where few packets go in a round, what a queue lost is not mixed with the rest, and what
-            // was lost at a rate that may be too high says nothing of the path.
+            // Where few packets go in a round, what a queue lost is not mixed with the rest, and
+            // what was lost at a rate that may be too high says nothing of the path.
             if !is_clear {
                 self.few = [0.0; 2];
             } else if has_weight {
