@@ -50,8 +50,8 @@ use crate::time::Timestamp;
 /// Packets of an interval that is judged, at least: a fifth of fewer is chance.
 pub const PACKETS_JUDGED: u64 = 50;
 
-/// Packets of an interval after which nothing more is waited for: a loss that is still no more than
-/// chance is within a hundredth of what may be lost.
+/// Packets of an interval after which nothing more is waited for: a loss that is still no more
+/// than chance is then within 0.02 of what may be lost.
 pub const PACKETS_SURE: u64 = 5000;
 
 /// The order of a breaker.
