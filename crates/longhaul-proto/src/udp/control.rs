@@ -294,10 +294,10 @@ impl UdpControl {
     pub fn observe(&mut self, now: Timestamp, lane: LaneId, sample: &UdpSample, limit: UdpLaneLimit) {
         let lost = self.lanes.add(now, lane, sample, limit);
         self.try_known(now, &TrialNews { lane, sample, limit, lost });
-        if let Some(step) = self.lanes.step(now).filter(|_| self.phase == UdpPhase::Start) {
+        if let Some(step) = self.lanes.step(now, self.pace.rate).filter(|_| self.phase == UdpPhase::Start) {
             self.start_step(&step);
         }
-        if let Some(round) = self.lanes.round(now) {
+        if let Some(round) = self.lanes.round(now, self.pace.rate) {
             self.round(now, &round);
             self.pace.rate = self.pace.rate.min(self.pace.ceiling).min(RATE_MOST).max(self.least());
         }

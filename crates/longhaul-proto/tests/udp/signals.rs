@@ -77,6 +77,31 @@ fn the_receivers_clock_counts_and_not_that_of_statuses_in_a_bunch() {
     assert!(samples.control.capacity() < before + before / 10, "{} after {before}", samples.control.capacity());
 }
 
+/// Sixteen lanes that draw on one account take turns, each of ten datagrams of 9 kB: at the least
+/// rate of a path of 20 ms one is heard each 50 ms.
+#[test]
+fn lanes_that_take_turns_use_the_whole_rate_though_few_are_heard_in_a_round() {
+    let mut control = UdpControl::new(Timestamp(0), config());
+    let mut lanes = [UdpSample { datagram_bytes: 9000, flying_bytes: 0, ..Samples::new(config()).next }; 16];
+    let mut now = 0;
+    for turn in 0..3000 {
+        let lane = turn % lanes.len();
+        now += 90_000 * 1_000_000 / control.rate().min(LINE);
+        let sample = &mut lanes[lane];
+        sample.sent += 10;
+        sample.counts.packets += 10;
+        sample.counts.bytes += 90_000;
+        sample.arrived_us = Some(now as u32);
+        // A queue stands once, of somebody else.
+        sample.delay = Some(if (1000..1040).contains(&turn) { 60_100 } else { 60_000 });
+        control.observe(Timestamp(now), LaneId(lane as u32), sample, UdpLaneLimit::Path);
+    }
+    assert!(control.rate() > LINE * 9 / 10, "{} {:?}", control.rate(), control.phase());
+}
+
+/// Bytes/s that such lanes carry at most.
+const LINE: u64 = 20_000_000;
+
 #[test]
 fn more_than_was_sent_does_not_arrive() {
     let mut samples = steady();

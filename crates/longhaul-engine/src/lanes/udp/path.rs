@@ -140,6 +140,16 @@ impl UdpPath {
         let limit = if state.breaker.poll_order(now) == BreakerOrder::Go(0) { limit } else { UdpLaneLimit::Breaker };
         state.control.set_ceiling(pacer.asked());
         state.control.observe(now, lane, sample, limit);
+        tracing::trace!(
+            target: "longhaul::lanes",
+            lane = lane.0,
+            ?sample,
+            ?limit,
+            rate = state.control.rate(),
+            phase = ?state.control.phase(),
+            by = ?state.control.limit(),
+            "a look at the path"
+        );
         let round_trip = state.control.round_trip();
         state.breaker.handle_status(now, lane, sample, round_trip);
         if state.control.share() == PathShare::All && !state.breaker.allows_all() {

@@ -6,7 +6,8 @@
 //! A round lasts for a round trip at least (10 ms at least), and until something was delivered or
 //! lost. After a time without news, more than 1.5 round trips and 0.2 s, it begins anew. Its rate
 //! is by the clock of the receiver, lane by lane, so that statuses that are held up on their way
-//! back and come in a bunch do not make it higher. Two clocks that have nothing to do with each
+//! back and come in a bunch do not make it higher. Lanes that take turns so rarely that some are not
+//! heard in a round have the rate of all that came in it, as far as that was sent. Two clocks that have nothing to do with each
 //! other say by how much the queue grew, and not how long it is: each lane's smallest delay of the
 //! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
 //! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
@@ -246,14 +247,14 @@ impl LaneRounds {
         self.ended.push(lane);
     }
 
-    /// A quarter of a round that is over.
-    pub(super) fn step(&mut self, now: Timestamp) -> Option<UdpRound> {
-        self.step.close(now, (self.smoothed / 4.0).max(STEP_SHORTEST))
+    /// A quarter of a round that is over, in which `rate` bytes/s were let through.
+    pub(super) fn step(&mut self, now: Timestamp, rate: f64) -> Option<UdpRound> {
+        self.step.close(now, (self.smoothed / 4.0).max(STEP_SHORTEST), (self.lanes.len(), rate))
     }
 
-    /// A round that is over.
-    pub(super) fn round(&mut self, now: Timestamp) -> Option<UdpRound> {
-        self.round.close(now, self.smoothed.max(ROUND_SHORTEST))
+    /// A round that is over, in which `rate` bytes/s were let through.
+    pub(super) fn round(&mut self, now: Timestamp, rate: f64) -> Option<UdpRound> {
+        self.round.close(now, self.smoothed.max(ROUND_SHORTEST), (self.lanes.len(), rate))
     }
 
     /// The smoothed round trip in seconds.
@@ -367,7 +368,9 @@ impl LaneTotals {
 }
 
 impl RoundSums {
-    fn close(&mut self, now: Timestamp, least: f64) -> Option<UdpRound> {
+    /// Ends it, if it is `least` seconds old and something came. There are so many lanes, and so
+    /// much was let through.
+    fn close(&mut self, now: Timestamp, least: f64, (lanes, sent): (usize, f64)) -> Option<UdpRound> {
         let seconds = now.since(self.since).as_secs_f64();
         let is_silent = self.sums.packets + self.sums.lost <= 0.0;
         if seconds < least || is_silent {
@@ -377,10 +380,17 @@ impl RoundSums {
             let span = lane.span_us as f64 / 1e6;
             lane.bytes as f64 / if span < seconds * SPAN_LEAST { seconds } else { span }
         });
+        let mut rate = rates.sum::<f64>();
+        let heard = self.by_lane.values().filter(|lane| lane.bytes > 0);
+        if heard.clone().count() < lanes {
+            // Each has a part of the rate, also those whose turn it was not.
+            let came = heard.map(|lane| lane.bytes as f64).sum::<f64>() / seconds;
+            rate = rate.max(came.min(sent * TURNS_MOST));
+        }
         // All lanes draw on one account: if one of them took whatever turns it had, none was
         // unused.
         let limited = self.by_lane.values().map(|lane| lane.limited).reduce(Option::and).flatten();
-        let round = UdpRound { seconds, rate: rates.sum::<f64>().min(RATE_MOST), limited, ..self.sums };
+        let round = UdpRound { seconds, rate: rate.min(RATE_MOST), limited, ..self.sums };
         *self = RoundSums { since: now, ..RoundSums::default() };
         Some(round)
     }
@@ -443,6 +453,8 @@ const STEP_SHORTEST: f64 = 0.004;
 const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
+/// As much more than was let through may come in a round in which not all lanes were heard.
+const TURNS_MOST: f64 = 1.0;
 /// A time without news is a silence from so many round trips, and so many seconds more, on.
 const SILENT_ROUNDS: f64 = 1.5;
 const SILENT_LEAST: f64 = 0.2;
