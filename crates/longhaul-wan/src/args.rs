@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Bytes of the largest packet [default: 1500]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<String>,
+    /// Leave checksums, and the cutting of what programs send, to the hosts: devices do neither
+    #[arg(long)]
+    no_offloads: bool,
     /// A link of its own settings over the common ones: `rate=1Gbit/s,mtu=9000,...`; repeat for
     /// several links
     #[arg(long, value_name = "KEY=VALUE,...")]
@@ -127,7 +130,7 @@ impl PathArgs {
 impl Args {
     /// The network that the words describe.
     pub(crate) fn config(&self) -> Result<Config, Error> {
-        let mut common = Link::default();
+        let mut common = Link { offloads: !self.no_offloads, ..Link::default() };
         common.apply(&self.path.change()?);
         if let Some(mtu) = &self.mtu {
             common.mtu = read_mtu(mtu)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::ffi::Ask;
+use crate::ffi::{Ask, Offloads};
 use crate::{Error, ffi};
 
 /// A TUN device; it is gone when this is dropped.
@@ -27,6 +27,7 @@ pub(crate) struct Device {
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) mtu: u32,
+    pub(crate) offloads: Offloads,
     pub(crate) address: Ipv4Addr,
     pub(crate) address6: Option<Ipv6Addr>,
 }
@@ -38,7 +39,8 @@ impl Device {
         let open = fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(TUN);
         let tun: OwnedFd = open.map_err(|error| Error::system("open", TUN, error))?.into();
         ffi::make_tun(&tun, name).map_err(|error| Error::system("make the device", name, error))?;
-        ffi::take_offloads(&tun).map_err(|error| Error::system("take over the offloads of", name, error))?;
+        let set = ffi::set_offloads(&tun, plan.offloads);
+        set.map_err(|error| Error::system("set the offloads of", name, error))?;
         let socket = UdpSocket::bind("127.0.0.1:0").map_err(|error| Error::system("open", "a socket", error))?;
         let ask = |what: Ask, value: &[u8], doing| {
             ffi::request(&socket, what, name, value).map_err(|error| Error::system(doing, name, error))

@@ -45,9 +45,17 @@ pub(crate) fn make_tun(tun: impl AsFd, name: &str) -> io::Result<()> {
     request(tun, Ask::MakeTun, name, &flags.to_ne_bytes())
 }
 
-/// Takes checksumming and segmentation over from the device's host: by TCP always, by UDP where the
-/// kernel knows it (6.2).
-pub(crate) fn take_offloads(tun: impl AsFd) -> io::Result<()> {
+/// Work of a host's stack that a device takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offloads {
+    /// Checksums, and segmentation: of TCP always, of UDP where the kernel knows it (6.2).
+    Taken,
+    /// None: each packet leaves the stack as it is on the wire.
+    Left,
+}
+
+/// Takes work over from the stack of the device's host, or leaves it there.
+pub(crate) fn set_offloads(tun: impl AsFd, offloads: Offloads) -> io::Result<()> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     let ask = |flags: u32| {
@@ -56,7 +64,10 @@ pub(crate) fn take_offloads(tun: impl AsFd) -> io::Result<()> {
         let answer = unsafe { libc::ioctl(tun.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
-    ask(tcp | udp).or_else(|_| ask(tcp))
+    match offloads {
+        Offloads::Taken => ask(tcp | udp).or_else(|_| ask(tcp)),
+        Offloads::Left => ask(0),
+    }
 }
 
 /// A request about a device. Only requests whose argument is a `struct ifreq` are here.

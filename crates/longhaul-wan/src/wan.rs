@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::counters::LinkCounters;
 use crate::device::{self, Device, Plan};
 use crate::drive::{Driver, Start};
+use crate::ffi::Offloads;
 use crate::host::{Host, Tuning};
 use crate::{Change, Error, Path};
 
@@ -29,6 +30,9 @@ pub struct Config {
 pub struct Link {
     /// Bytes of the largest packet on it, from 1280 to 65535. Default: 1500.
     pub mtu: u32,
+    /// Whether its devices compute checksums and cut what programs send, as network cards do;
+    /// otherwise the hosts' stacks do that. Default: true.
+    pub offloads: bool,
     /// The direction from near to far.
     pub forward: Path,
     /// The direction from far to near.
@@ -65,7 +69,8 @@ impl Default for Config {
 
 impl Default for Link {
     fn default() -> Link {
-        Link { mtu: 1500, forward: Path::default(), backward: Path::default(), schedule: Vec::new() }
+        let (forward, backward) = (Path::default(), Path::default());
+        Link { mtu: 1500, offloads: true, forward, backward, schedule: Vec::new() }
     }
 }
 
@@ -227,6 +232,7 @@ fn plans(config: &Config, host: u8, ipv6: bool) -> Vec<Plan> {
         Plan {
             name: name(index),
             mtu: link.mtu,
+            offloads: if link.offloads { Offloads::Taken } else { Offloads::Left },
             address: Ipv4Addr::new(10, 77, subnet, host),
             address6: ipv6.then(|| Ipv6Addr::new(0xfd77, 0, 0, subnet.into(), 0, 0, 0, host.into())),
         }

@@ -34,6 +34,18 @@ fn packets_vanish_in_a_hole_unless_they_are_small() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_device_without_offloads_gets_single_packets_with_their_checksums() {
+    for offloads in [true, false] {
+        let wan = wan(vec![Link { offloads, ..link("rate=200Mbit/s,rtt=2ms") }]);
+        let (arrived, _) = stream(&wan, wan.far().address(0).into(), 2_000_000);
+        assert_eq!(arrived.len(), 2_000_000);
+        let counted = forward(&wan);
+        assert_eq!(counted.frames < counted.packets, offloads, "{counted:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
 fn an_outage_comes_and_goes_by_the_schedule_and_tcp_survives_it() {
     let mut link = link("rate=50Mbit/s,rtt=2ms");
     link.cut(Duration::from_millis(300), Duration::from_millis(500));
