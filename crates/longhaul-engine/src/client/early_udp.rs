@@ -95,6 +95,7 @@ impl Drop for AskedLane {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
     use std::sync::Arc;
 
     use crossbeam_channel::Sender;
@@ -126,6 +127,26 @@ mod tests {
         for id in [0, 3] {
             assert!(early.take(LaneId(id)).is_none(), "lane {id} is not asked for");
         }
+    }
+
+    #[tokio::test]
+    async fn lanes_that_the_session_has_are_asked_for_once_more_at_once() {
+        let world = tokio::task::spawn_blocking(World::new).await.expect("a world");
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        // Far less than the two seconds after which it is due by itself.
+        peer.set_read_timeout(Some(Duration::from_millis(1500))).expect("taken");
+        let to = peer.local_addr().expect("an address");
+        let door: UdpDoor = Arc::new(move |_| Some((None, to)));
+        let terms = UdpTerms { round_trip: Duration::from_secs(10), ..world.dialer.clone() };
+        let early = EarlyUdp::ask(&door, &terms, 1);
+        let mut said = [[0; 2000]; 2];
+        peer.recv(&mut said[0]).expect("it is asked for");
+        let granted = GrantedLanes { first: LaneId(0), count: 1, transport: Transport::Udp };
+        let early = early.agreed(&welcome(CAP_UDP_EARLY), &granted);
+        peer.recv(&mut said[1]).expect("it is asked for once more");
+        assert!(said[0] == said[1]);
+        drop(early);
+        tokio::task::spawn_blocking(move || drop(world)).await.expect("no panic");
     }
 
     #[tokio::test]
