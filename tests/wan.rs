@@ -5,6 +5,7 @@ mod auto;
 mod ends;
 mod harm;
 mod manners;
+mod meetings;
 mod quic;
 mod road;
 mod short;
@@ -89,6 +90,11 @@ fn moving(far: &Far, direction: Direction, mib: usize, options: &[&str]) -> (Run
     };
     files::make(source, 1, mib * MIB);
     (far.run(verb).args(options).args(ends), [near, there])
+}
+
+/// Whether there is time for what the gate has none: `cargo xtask paths`.
+fn is_long() -> bool {
+    std::env::var_os("PATHS_LONG").is_some()
 }
 
 /// Hosts whose buffers limit each TCP connection to a hundredth of the path.

@@ -12,29 +12,39 @@ use serde_json::Value;
 use super::*;
 
 /// Bits a second that the path carries.
-const LINE: f64 = 200e6;
+pub(super) const LINE: f64 = 200e6;
 const PATH: &str = "rate=200Mbit/s,rtt=20ms,queue=0.6bdp";
 
-/// A connection under cubic that sends as much as it can from near to far.
+/// Connections that send as much as they can from near to far.
 pub(super) struct Rival {
-    near: TcpStream,
+    flows: Vec<TcpStream>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Rival {
-    /// Begins, and waits until it is past its slow start.
+    /// One under cubic.
     pub(super) fn start(far: &Far) -> Rival {
+        Rival::many(far, "cubic", 1)
+    }
+
+    /// So many under a congestion control. Begins, and waits until they are past their slow start.
+    pub(super) fn many(far: &Far, congestion: &str, count: usize) -> Rival {
+        let mut rival = Rival { flows: Vec::new(), threads: Vec::new() };
+        (0..count).for_each(|_| rival.add(far, congestion));
+        rival.wait_for(20 << 20);
+        rival
+    }
+
+    fn add(&mut self, far: &Far, congestion: &str) {
         let (at, there) = (far.wan.far().address(0), far.wan.far());
         let listener = there.run(|| TcpListener::bind((at, 0)).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let near = far.wan.near().run(|| TcpStream::connect(address).unwrap()).unwrap();
-        set_tcp_congestion(&near, "cubic").unwrap();
+        set_tcp_congestion(&near, congestion).unwrap();
         let (mut sink, mut out) = (listener.accept().unwrap().0, near.try_clone().unwrap());
-        let sends = thread::spawn(move || while out.write_all(&[0; 64 << 10]).is_ok() {});
-        let takes = thread::spawn(move || while sink.read(&mut [0; 256 << 10]).is_ok_and(|n| n > 0) {});
-        let rival = Rival { near, threads: vec![sends, takes] };
-        rival.wait_for(20 << 20);
-        rival
+        self.threads.push(thread::spawn(move || while out.write_all(&[0; 64 << 10]).is_ok() {}));
+        self.threads.push(thread::spawn(move || while sink.read(&mut [0; 256 << 10]).is_ok_and(|n| n > 0) {}));
+        self.flows.push(near);
     }
 
     /// Waits until so many bytes have arrived.
@@ -46,45 +56,46 @@ impl Rival {
         }
     }
 
-    /// Bytes that arrived so far.
-    fn acked(&self) -> u64 {
-        tcp::state(&self.near).unwrap().acked
+    /// Bytes of all of them that arrived so far.
+    pub(super) fn acked(&self) -> u64 {
+        self.flows.iter().map(|flow| tcp::state(flow).unwrap().acked).sum()
     }
 
     pub(super) fn end(self) {
-        self.near.shutdown(Shutdown::Both).unwrap();
+        self.flows.iter().for_each(|flow| flow.shutdown(Shutdown::Both).unwrap());
         self.threads.into_iter().for_each(|one| one.join().unwrap());
     }
 }
 
 /// The parts of the line that a rival has, and that a session beside it has.
 #[derive(Debug)]
-struct Parts {
-    theirs: f64,
-    ours: f64,
+pub(super) struct Parts {
+    pub(super) theirs: f64,
+    pub(super) ours: f64,
 }
 
-/// The figures of a push of random bytes for so many seconds.
-fn measured(far: &Far, seconds: &str, (transport, share): (&str, &str)) -> Value {
-    let words = ["bench", "net", "--json", "--seconds", seconds, "--direction", "push", "--share", share];
-    let run = far
-        .client
-        .run(words)
-        .args(["--transport", transport])
-        .args(["--peer-key", far.daemon.key()])
-        .arg(far.daemon.url(""));
-    run.beneath(far.wan.near().prefix()).succeed().events_of("bench_net").remove(0)
+/// A push of random bytes for so many seconds, with these options.
+pub(super) fn measuring(far: &Far, seconds: &str, options: &[&str]) -> Run {
+    let words = ["bench", "net", "--json", "--seconds", seconds, "--direction", "push"];
+    let run = far.client.run(words).args(options).args(["--peer-key", far.daemon.key()]).arg(far.daemon.url(""));
+    run.beneath(far.wan.near().prefix())
 }
 
-fn part_of_line(session: &Value) -> f64 {
+/// The figures of such a push.
+fn measured(far: &Far, seconds: &str, options: &[&str]) -> Value {
+    measuring(far, seconds, options).succeed().events_of("bench_net").remove(0)
+}
+
+pub(super) fn part_of_line(session: &Value) -> f64 {
     session["bytes_per_s"].as_f64().unwrap() * 8.0 / LINE
 }
 
-fn beside(transport: &str, share: &str) -> Parts {
+/// A session with these options beside connections of somebody else.
+pub(super) fn beside(options: &[&str], congestion: &str, count: usize) -> Parts {
     let far = Far::new(PATH);
-    let rival = Rival::start(&far);
+    let rival = Rival::many(&far, congestion, count);
     let (begun, before) = (Instant::now(), rival.acked());
-    let session = measured(&far, "12", (transport, share));
+    let session = measured(&far, "12", options);
     let theirs = (rival.acked() - before) as f64 * 8.0 / begun.elapsed().as_secs_f64() / LINE;
     rival.end();
     Parts { theirs, ours: part_of_line(&session) }
@@ -93,20 +104,26 @@ fn beside(transport: &str, share: &str) -> Parts {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_session_leaves_a_stranger_its_part_and_has_its_own() {
-    let fair = beside("tcp", "fair");
+    let fair = beside(&["--transport", "tcp"], "cubic", 1);
     assert!(fair.theirs > 0.2 && fair.ours > 0.2, "{fair:?}");
 }
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn lanes_over_quic_leave_a_stranger_its_part_and_have_their_own() {
-    let fair = beside("quic", "fair");
+    let fair = beside(&["--transport", "quic"], "cubic", 1);
     assert!(fair.theirs > 0.2 && fair.ours > 0.1, "{fair:?}");
 }
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn polite_lanes_over_quic_leave_a_stranger_most_of_a_path_and_have_it_when_that_has_gone() {
+fn sixteen_lanes_over_udp_leave_a_stranger_its_part_as_one_does_and_have_their_own() {
+    let fair = beside(&["--transport", "udp", "--lanes", "16"], "cubic", 1);
+    assert!(fair.theirs > 0.2 && fair.ours > 0.1, "{fair:?}");
+}
+
+/// A polite session beside a stranger who leaves after some seconds.
+fn polite_beside_a_stranger_who_leaves(transport: &str) {
     let far = Far::new(PATH);
     let rival = Rival::start(&far);
     let (begun, before) = (Instant::now(), rival.acked());
@@ -115,10 +132,22 @@ fn polite_lanes_over_quic_leave_a_stranger_most_of_a_path_and_have_it_when_that_
         rival.end();
         (100 << 20) as f64 * 8.0 / begun.elapsed().as_secs_f64() / LINE
     });
-    let ours = part_of_line(&measured(&far, "16", ("quic", "polite")));
+    let ours = part_of_line(&measured(&far, "16", &["--transport", transport, "--share", "polite"]));
     let theirs = stranger.join().unwrap();
     // It has ten seconds of sixteen to itself, where the stranger leaves after five or six.
-    assert!(theirs > 0.5 && ours > 0.2, "{theirs} and {ours}");
+    assert!(theirs > 0.5 && ours > 0.2, "{transport}: {theirs} and {ours}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn polite_lanes_over_quic_leave_a_stranger_most_of_a_path_and_have_it_when_that_has_gone() {
+    polite_beside_a_stranger_who_leaves("quic");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn polite_lanes_over_udp_leave_a_stranger_most_of_a_path_and_have_it_when_that_has_gone() {
+    polite_beside_a_stranger_who_leaves("udp");
 }
 
 /// It goes back to TCP if somebody else is there, and other tests that have the processors look so.
@@ -131,9 +160,9 @@ fn a_polite_session_that_is_alone_where_tcp_is_held_back_goes_over_to_udp() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn alone_a_session_fills_its_path_and_hardly_its_queue() {
-    for transport in ["tcp", "quic"] {
+    for transport in ["tcp", "quic", "udp"] {
         let far = Far::new(PATH);
-        let session = measured(&far, "8", (transport, "fair"));
+        let session = measured(&far, "8", &["--transport", transport]);
         // A busy machine fills it less. BBR without manners loses a tenth and more, and so do lanes
         // over QUIC.
         assert!(part_of_line(&session) > 0.4, "{session}");

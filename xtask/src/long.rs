@@ -1,5 +1,6 @@
 //! `cargo xtask long`: every check that is played from seeds, for as long as a night allows and
-//! with seeds that were not played before, every fuzz target, many runs over ssh, and long outages.
+//! with seeds that were not played before, every fuzz target, many runs over ssh, and long
+//! outages and others on paths.
 //!
 //! Runs the other chores one after the other; must not know their asserts.
 
@@ -13,7 +14,7 @@ use clap::Args;
 use crate::cuts::{self, CutsArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
-use crate::outages;
+use crate::paths;
 use crate::sim::{self, SimArgs};
 use crate::ssh::{self, SshArgs};
 use crate::swaps::{self, SwapsArgs};
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("fuzz", fuzz(args.fuzz)),
         ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
         ("ssh", ssh::run(&SshArgs { runs: ssh::RUNS })),
-        ("outages", outages::run()),
+        ("paths", paths::run()),
         ("slurm", slurm()),
     ];
     let failed: Vec<String> =

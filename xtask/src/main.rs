@@ -11,7 +11,7 @@ mod kills;
 mod kit;
 mod long;
 mod medium;
-mod outages;
+mod paths;
 mod peers;
 mod sim;
 #[path = "../../benches/kit/sniff.rs"]
@@ -41,14 +41,15 @@ enum Xtask {
     /// promised is kept
     Kills(kills::KillsArgs),
     /// Play everything that is played from seeds for long: simulated worlds, media, power cuts,
-    /// kills, fuzz targets, exchanges of names, runs over ssh, outages
+    /// kills, fuzz targets, exchanges of names, runs over ssh, outages and
+    /// others on a path
     Long(long::LongArgs),
     /// Run the engine on media that lose, tear and fail, a seed each, and print what broke a
     /// promise
     Medium(medium::MediumArgs),
-    /// Cut lanes over UDP off for 3 and for 25 s in mid-transfer, for which the gate has no time
-    /// (needs root)
-    Outages,
+    /// Cut lanes over UDP off for 3 and for 25 s in mid-transfer, and have sessions of each
+    /// transport meet others on a path, for which the gate has no time (needs root)
+    Paths,
     /// Install rsync, xrootd and GridFTP, move the same data by each, by cp and by longhaul; print
     /// the README's table
     Peers(peers::PeersArgs),
@@ -70,7 +71,7 @@ fn main() -> Result<()> {
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),
         Xtask::Medium(args) => medium::run(&args),
-        Xtask::Outages => outages::run(),
+        Xtask::Paths => paths::run(),
         Xtask::Peers(args) => peers::run(&args),
         Xtask::Sim(args) => sim::run(&args),
         Xtask::Ssh(args) => ssh::run(&args),
