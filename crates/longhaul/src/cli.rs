@@ -196,7 +196,8 @@ pub struct NetworkOptions {
     #[arg(long, value_name = "LEVEL")]
     pub protect: Option<OsString>,
     /// Keep dialling again after a lost link, for so long since the last progress: 90s, 10m, 2h,
-    /// 1d; 0 = exit 5 at once [default: 10m]
+    /// 1d; 0 = exit 5 at once. A run over ssh whose way for UDP is closed dials once more, over
+    /// TCP, whatever this says [default: 10m]
     #[arg(long, value_name = "TIME")]
     pub retry_for: Option<OsString>,
     /// Give up a lane that moves nothing for so long while others do, and dial another: 1s to 1h

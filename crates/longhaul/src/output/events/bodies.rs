@@ -383,7 +383,8 @@ pub(super) struct FileBody<'a> {
     pub(super) crc32c: Option<String>,
 }
 
-/// Something went wrong: one file, or the whole run. The exit code is in `summary`.
+/// Something went wrong: one file, or the whole run. The exit code is in `summary`. A run over ssh
+/// whose way for UDP is closed goes on with another `start`, over TCP, with `--retry-for 0` too.
 #[derive(Serialize)]
 pub(super) struct FaultBody<'a> {
     /// The stable name of the failure; [EXIT-CODES.md](EXIT-CODES.md) lists them all.

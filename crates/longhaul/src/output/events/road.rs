@@ -13,12 +13,12 @@ use super::millis;
 
 /// The effect of a session on its path since the event before, about once a second. Only the
 /// sending side knows it, and only where one control keeps the rate of all lanes: over TCP with
-/// `--share fair` or `polite`, and over UDP. A field is absent where it is not known.
+/// `--share fair` or `polite`, over UDP and over QUIC. A field is absent where it is not known.
 #[derive(Debug, Serialize)]
 pub(in crate::output) struct RoadBody {
     /// The mean time by which the queue of the path made round trips longer, in microseconds: over
-    /// TCP by the smoothed round trip of the fastest lane, over UDP by the smallest delay of a
-    /// round.
+    /// TCP by the smoothed round trip of the fastest lane, over UDP and QUIC by the smallest delay
+    /// of a round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::output) queue_us: Option<u64>,
     /// The same as a part of the shortest round trip: the queue in bandwidth-delay products of the
