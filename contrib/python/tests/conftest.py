@@ -22,6 +22,12 @@ import pytest
 import longhaul
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+SLOW = 400_000
+"""A rate at which a transfer of a `large` file is still running when it is looked at."""
+
+if sys.version_info < (3, 10):
+    # Rucio's clients need Python 3.10. What longhaul.rucio takes of them stands in for them here.
+    sys.path.insert(0, str(Path(__file__).parent / "stand_in"))
 
 
 class Daemon(NamedTuple):
@@ -33,6 +39,21 @@ class Daemon(NamedTuple):
 
     def at(self, path: str = "") -> str:
         return f"lh://{self.addr}/data/{path}"
+
+
+def tree(top: Path) -> Path:
+    """A directory `run7` with two files, of 100 and 5000 bytes."""
+    (top / "run7" / "sub").mkdir(parents=True)
+    (top / "run7" / "a").write_bytes(b"a" * 100)
+    (top / "run7" / "sub" / "b").write_bytes(b"b" * 5000)
+    return top / "run7"
+
+
+def large(top: Path) -> Path:
+    """A file that takes more than a minute at the rate `SLOW`."""
+    path = top / "large"
+    path.write_bytes(bytes(range(256)) * (1 << 17))
+    return path
 
 
 def pytest_configure() -> None:

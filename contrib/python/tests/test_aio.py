@@ -6,12 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import Daemon
+from conftest import SLOW, Daemon
 
 import longhaul
 import longhaul.aio
-
-SLOW = 400_000
 
 
 def _source(top: Path, size: int = 1000) -> Path:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 import pytest
-from conftest import REPOSITORY, Daemon
+from conftest import REPOSITORY, Daemon, large, tree
 
 from longhaul import _exits, _options
+from longhaul.rucio import Default
 
 TEXT = (REPOSITORY / "docs" / "PYTHON.md").read_text()
 
@@ -23,10 +24,8 @@ def _blocks() -> List[Tuple[str, str]]:
 
 
 def test_each_block_runs_and_prints_what_the_page_says(place: Daemon, tmp_path: Path) -> None:
-    (tmp_path / "run7" / "sub").mkdir(parents=True)
-    (tmp_path / "run7" / "a").write_bytes(b"a" * 100)
-    (tmp_path / "run7" / "sub" / "b").write_bytes(b"b" * 5000)
-    (tmp_path / "large").write_bytes(bytes(range(256)) * (1 << 17))
+    tree(tmp_path)
+    large(tmp_path)
     (tmp_path / "scratch").mkdir()
     blocks, ran = _blocks(), 0
     for at, (language, code) in enumerate(blocks):
@@ -71,17 +70,16 @@ def test_the_exceptions_of_the_page_are_those_of_the_table() -> None:
 
 
 def test_the_settings_for_rucio_work(place: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rucio = pytest.importorskip("longhaul.rucio", reason="rucio-clients is not here", exc_type=ImportError)
     config = tmp_path / "rucio.cfg"
     config.write_text("[client]\naccount = tests\n")
     monkeypatch.setenv("RUCIO_CONFIG", os.fspath(config))
     ((_, block),) = [pair for pair in _blocks() if pair[0] == "json"]
     settings = json.loads(block)
-    assert settings["impl"] == f"{rucio.Default.__module__}.{rucio.Default.__name__}"
+    assert settings["impl"] == f"{Default.__module__}.{Default.__name__}"
     assert settings["prefix"].startswith("/data/")
     host, port = place.addr.split(":")
     settings.update(hostname=host, port=int(port), prefix=f"/data/{place.root.name}/", auth_token=None)
-    protocol = rucio.Default(settings, {"rse": "X", "deterministic": True, "protocols": [settings]})
+    protocol = Default(settings, {"rse": "X", "deterministic": True, "protocols": [settings]})
     (tmp_path / "f").write_bytes(b"raw")
     protocol.put("f", protocol.path2pfn("f"), source_dir=os.fspath(tmp_path))
     assert (place.root / "f").read_bytes() == b"raw"

@@ -11,27 +11,13 @@ from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
-from conftest import Daemon
+from conftest import SLOW, Daemon, large, tree
 
 import longhaul
 import longhaul.aio
 from longhaul import jobs
 
-SLOW = 400_000
 SUMMARY = '{"v":1,"type":"summary","status":"complete","exit":0,"files_retried":0,"seconds":0.1}'
-
-
-def _tree(top: Path) -> Path:
-    (top / "run7" / "sub").mkdir(parents=True)
-    (top / "run7" / "a").write_bytes(b"a" * 100)
-    (top / "run7" / "sub" / "b").write_bytes(b"b" * 5000)
-    return top / "run7"
-
-
-def _large(top: Path) -> Path:
-    path = top / "large"
-    path.write_bytes(bytes(range(256)) * (1 << 17))
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +40,7 @@ def _drain(queue: Path) -> List[longhaul.Event]:
 
 
 def test_a_campaign_is_added_planned_moved_and_told(place: Daemon, tmp_path: Path, queue: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     campaign = jobs.add(source, place.at(), name="atlas", priority=7, weight=10, queue=queue)
     assert (campaign.name, campaign.state, campaign.from_) == ("atlas", "planning", (str(source),))
     assert (campaign.rules.priority, campaign.rules.weight, campaign.rules.deadline) == (7, 10, None)
@@ -88,7 +74,7 @@ def test_the_queue_of_the_environment_is_the_default(
     tmp_path: Path, queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGHAUL_QUEUE", str(queue))
-    jobs.add(_tree(tmp_path), tmp_path / "to", name="one")
+    jobs.add(tree(tmp_path), tmp_path / "to", name="one")
     assert [campaign.name for campaign in jobs.ls()] == [campaign.name for campaign in jobs.ls(queue=queue)] == ["one"]
 
 
@@ -104,12 +90,12 @@ def test_the_queue_of_the_environment_is_the_default(
     ],
 )
 def test_a_deadline_is_a_point_of_time(deadline: Any, told: str, tmp_path: Path, queue: Path) -> None:
-    assert jobs.add(_tree(tmp_path), tmp_path / "to", deadline=deadline, queue=queue).rules.deadline == told
+    assert jobs.add(tree(tmp_path), tmp_path / "to", deadline=deadline, queue=queue).rules.deadline == told
 
 
 @pytest.mark.parametrize("deadline", [datetime.timedelta(hours=36), 36 * 3600, "36h"])
 def test_a_deadline_may_be_a_time_from_now(deadline: Any, tmp_path: Path, queue: Path) -> None:
-    told = jobs.add(_tree(tmp_path), tmp_path / "to", deadline=deadline, queue=queue).rules.deadline
+    told = jobs.add(tree(tmp_path), tmp_path / "to", deadline=deadline, queue=queue).rules.deadline
     assert told is not None
     at = datetime.datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
     assert abs(at.timestamp() - time.time() - 36 * 3600) < 300
@@ -123,7 +109,7 @@ def test_a_deadline_without_a_time_zone_is_refused(tmp_path: Path, queue: Path) 
 
 def test_keywords_become_the_rules_of_the_campaign(tmp_path: Path, queue: Path) -> None:
     rules = jobs.add(
-        _tree(tmp_path),
+        tree(tmp_path),
         tmp_path / "to",
         calendar="in Europe/Zurich: nights 8 Gbit/s, days 1 Gbit/s",
         retry_rules={"changed": 5, "not-found": 2},
@@ -143,7 +129,7 @@ def test_keywords_become_the_rules_of_the_campaign(tmp_path: Path, queue: Path) 
 
 
 def test_filters_keep_the_order_of_the_keywords(tmp_path: Path, queue: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     for filters, files in (({"include": "a", "exclude": "*"}, 1), ({"exclude": "*", "include": "a"}, 0)):
         campaign = jobs.add(source, tmp_path / "to", queue=queue, **filters)
         assert jobs.plan(campaign, queue=queue).files == files
@@ -151,7 +137,7 @@ def test_filters_keep_the_order_of_the_keywords(tmp_path: Path, queue: Path) -> 
 
 @pytest.mark.parametrize("name", ["-v", "--json", "17", "a b;$(x)'", "größe"])
 def test_a_campaign_is_named_by_its_name_its_number_or_its_event(name: str, tmp_path: Path, queue: Path) -> None:
-    campaign = jobs.add(_tree(tmp_path), tmp_path / "to", name=name, queue=queue)
+    campaign = jobs.add(tree(tmp_path), tmp_path / "to", name=name, queue=queue)
     for named in (name, campaign.campaign, campaign):
         assert jobs.left(named, queue=queue).name == name
 
@@ -161,7 +147,7 @@ def test_failures_are_exceptions_with_all_that_the_fault_says(tmp_path: Path, qu
         jobs.left("none", queue=queue)
     assert caught.value.code == "not-found" and caught.value.blame == "local" and not caught.value.retry
     assert "there is no queue" in caught.value.message and "job add" in caught.value.hint
-    jobs.add(_tree(tmp_path), tmp_path / "to", name="atlas", queue=queue)
+    jobs.add(tree(tmp_path), tmp_path / "to", name="atlas", queue=queue)
     for ask in (jobs.left, jobs.show, jobs.plan, jobs.wait, jobs.hold, jobs.retry, jobs.report):
         with pytest.raises(longhaul.NotFoundError, match="'none'") as caught:
             ask("none", queue=queue)  # type: ignore[operator]
@@ -175,7 +161,7 @@ def test_failures_are_exceptions_with_all_that_the_fault_says(tmp_path: Path, qu
 
 
 def test_a_file_that_failed_is_reported_and_tried_again(tmp_path: Path, queue: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     campaign = _planned(source, tmp_path / "to", queue)
     (source / "a").rename(tmp_path / "away")
     with pytest.raises(longhaul.PartialError) as caught:
@@ -202,14 +188,14 @@ def test_a_file_that_failed_is_reported_and_tried_again(tmp_path: Path, queue: P
 
 
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:
-    campaign = _planned(_tree(tmp_path), tmp_path / "to", queue)
+    campaign = _planned(tree(tmp_path), tmp_path / "to", queue)
     with pytest.raises(longhaul.TemporaryError) as caught:
         jobs.wait(campaign, max_time=0, queue=queue)
     assert caught.value.retry and caught.value.resumable and caught.value.exit == 5
 
 
 def test_one_can_watch_and_wait_while_a_mover_runs(tmp_path: Path, queue: Path) -> None:
-    campaign = _planned(_tree(tmp_path), tmp_path / "to", queue)
+    campaign = _planned(tree(tmp_path), tmp_path / "to", queue)
     # A loop that is left ends the program that looks: the fixture sees what is left of it.
     for left in jobs.watch(campaign, every=1, queue=queue):
         assert left.left.files == 2
@@ -224,7 +210,7 @@ def test_one_can_watch_and_wait_while_a_mover_runs(tmp_path: Path, queue: Path) 
 
 
 def test_a_campaign_is_held_released_and_cancelled(tmp_path: Path, queue: Path) -> None:
-    campaign = _planned(_tree(tmp_path), tmp_path / "to", queue)
+    campaign = _planned(tree(tmp_path), tmp_path / "to", queue)
     assert jobs.hold(campaign, queue=queue).state == "held"
     with pytest.raises(longhaul.PartialError):
         jobs.wait(campaign, queue=queue)
@@ -234,7 +220,7 @@ def test_a_campaign_is_held_released_and_cancelled(tmp_path: Path, queue: Path) 
 
 
 def test_a_mover_that_is_cancelled_hands_its_shard_back(place: Daemon, tmp_path: Path, queue: Path) -> None:
-    campaign = _planned(_large(tmp_path), place.at(), queue, rate=SLOW)
+    campaign = _planned(large(tmp_path), place.at(), queue, rate=SLOW)
     mover = jobs.run(drain=True, queue=queue)
     assert any(isinstance(event, longhaul.JobShard) and event.state == "claimed" for event in mover)
     assert mover.cancel() and mover.cancelled()
@@ -257,7 +243,7 @@ def test_a_mover_that_is_cancelled_hands_its_shard_back(place: Daemon, tmp_path:
 
 
 def test_without_events_only_the_end_of_a_mover_is_kept(tmp_path: Path, queue: Path) -> None:
-    _planned(_tree(tmp_path), tmp_path / "to", queue)
+    _planned(tree(tmp_path), tmp_path / "to", queue)
     mover = jobs.run(drain=True, events=False, queue=queue)
     assert mover.result(120).status == "complete"
     with pytest.raises(ValueError, match="this mover keeps no events"):
@@ -265,7 +251,7 @@ def test_without_events_only_the_end_of_a_mover_is_kept(tmp_path: Path, queue: P
 
 
 def test_lists_are_written_for_movers_without_a_queue(tmp_path: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     parts = jobs.parts(source, tmp_path / "parts", 2, exclude="*.tmp")
     assert [os.path.basename(part.path) for part in parts] == ["part-1", "part-2"]
     assert sum(part.files for part in parts) == 2 and sum(part.bytes for part in parts) == 5100
@@ -280,7 +266,7 @@ def test_it_is_the_same_for_asyncio(place: Daemon, tmp_path: Path, queue: Path) 
     from longhaul.aio import jobs
 
     async def main() -> None:
-        source = _tree(tmp_path)
+        source = tree(tmp_path)
         campaign = await jobs.add(source, place.at(), name="atlas", queue=queue)
         assert (await jobs.plan(campaign, queue=queue)).files == 2
         assert (await jobs.hold(campaign, queue=queue)).state == "held"
@@ -313,7 +299,7 @@ def test_it_is_the_same_for_asyncio(place: Daemon, tmp_path: Path, queue: Path) 
 def test_a_cancelled_task_ends_what_it_waits_for(what: str, place: Daemon, tmp_path: Path, queue: Path) -> None:
     from longhaul.aio import jobs
 
-    campaign = _planned(_large(tmp_path), place.at(), queue, rate=SLOW)
+    campaign = _planned(large(tmp_path), place.at(), queue, rate=SLOW)
 
     async def main() -> None:
         mover = jobs.run(drain=True, queue=queue)

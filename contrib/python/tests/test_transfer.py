@@ -13,25 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Daemon
+from conftest import SLOW, Daemon, large, tree
 
 import longhaul
 
 SUMMARY = '{"v":1,"type":"summary","status":"complete","exit":0}'
-SLOW = 400_000
-
-
-def _tree(top: Path) -> Path:
-    (top / "run7" / "sub").mkdir(parents=True)
-    (top / "run7" / "a").write_bytes(b"a" * 100)
-    (top / "run7" / "sub" / "b").write_bytes(b"b" * 5000)
-    return top / "run7"
-
-
-def _large(top: Path) -> Path:
-    path = top / "large"
-    path.write_bytes(bytes(range(256)) * (1 << 17))
-    return path
 
 
 def _moving(transfer: longhaul.Transfer) -> None:
@@ -40,7 +26,7 @@ def _moving(transfer: longhaul.Transfer) -> None:
 
 
 def test_a_push_and_a_pull_give_events_and_the_same_files(place: Daemon, tmp_path: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     with longhaul.push(source, place.at()) as transfer:
         events = list(transfer)
     kinds = [type(event) for event in events]
@@ -69,7 +55,7 @@ def test_a_result_waits_without_anybody_reading_the_events(tmp_path: Path) -> No
 
 
 def test_without_events_only_the_result_is_kept(tmp_path: Path) -> None:
-    transfer = longhaul.copy(_tree(tmp_path), tmp_path / "back", events=False)
+    transfer = longhaul.copy(tree(tmp_path), tmp_path / "back", events=False)
     assert transfer.result().files_committed == 2
     with pytest.raises(ValueError, match="events=False"):
         next(transfer)
@@ -92,7 +78,7 @@ def test_paths_are_taken_as_they_are(name: bytes, tmp_path: Path, monkeypatch: p
 
 
 def test_several_sources_and_lists_of_names(tmp_path: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     (source / "c\nd").write_bytes(b"c")
     longhaul.copy([source / "a", os.fsencode(source / "sub")], tmp_path / "two").result()
     assert sorted(os.listdir(tmp_path / "two")) == ["a", "sub"]
@@ -101,7 +87,7 @@ def test_several_sources_and_lists_of_names(tmp_path: Path) -> None:
 
 
 def test_filters_keep_the_order_of_the_keywords(tmp_path: Path) -> None:
-    source = _tree(tmp_path)
+    source = tree(tmp_path)
     longhaul.copy(f"{source}/", tmp_path / "first", include="a", exclude="*").result()
     assert os.listdir(tmp_path / "first") == ["a"]
     longhaul.copy(f"{source}/", tmp_path / "second", exclude="*", include="a").result()
@@ -127,7 +113,7 @@ def test_filters_keep_the_order_of_the_keywords(tmp_path: Path) -> None:
     ],
 )
 def test_keywords_become_flags_that_the_program_takes(options: Any, tmp_path: Path) -> None:
-    assert longhaul.copy(_tree(tmp_path), tmp_path / "back", **options).result().status == "complete"
+    assert longhaul.copy(tree(tmp_path), tmp_path / "back", **options).result().status == "complete"
 
 
 def test_an_unknown_keyword_is_a_type_error(tmp_path: Path) -> None:
@@ -149,7 +135,7 @@ def test_failures_are_exceptions(
     source: str, options: Any, error: Any, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _tree(tmp_path)
+    tree(tmp_path)
     longhaul.copy("run7", "back").result()
     with pytest.raises(error) as caught, longhaul.copy(source, "back", **options) as transfer:
         list(transfer)
@@ -179,7 +165,7 @@ def test_a_daemon_that_does_not_know_the_key_denies(daemon: Daemon, tmp_path: Pa
 
 
 def test_a_listing_gives_entries(place: Daemon, tmp_path: Path) -> None:
-    longhaul.push(_tree(tmp_path), place.at()).result()
+    longhaul.push(tree(tmp_path), place.at()).result()
     assert {(entry.path, entry.kind, entry.bytes) for entry in longhaul.ls(place.at("run7"))} == {
         ("a", "file", 100),
         ("sub", "dir", 0),
@@ -190,7 +176,7 @@ def test_a_listing_gives_entries(place: Daemon, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_transfer_is_interrupted_and_goes_on_later(place: Daemon, tmp_path: Path) -> None:
-    source = _large(tmp_path)
+    source = large(tmp_path)
     transfer = longhaul.push(source, place.at(), rate=SLOW)
     _moving(transfer)
     assert transfer.cancel() and transfer.cancelled()
@@ -203,21 +189,21 @@ def test_a_cancelled_transfer_is_interrupted_and_goes_on_later(place: Daemon, tm
 
 
 def test_a_block_that_raises_cancels(place: Daemon, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), longhaul.push(_large(tmp_path), place.at(), rate=SLOW) as transfer:
+    with pytest.raises(ZeroDivisionError), longhaul.push(large(tmp_path), place.at(), rate=SLOW) as transfer:
         _moving(transfer)
         raise ZeroDivisionError
     assert transfer.done() and transfer.cancelled()
 
 
 def test_a_block_that_cancelled_raises_nothing(place: Daemon, tmp_path: Path) -> None:
-    with longhaul.push(_large(tmp_path), place.at(), rate=SLOW) as transfer:
+    with longhaul.push(large(tmp_path), place.at(), rate=SLOW) as transfer:
         _moving(transfer)
         transfer.cancel()
     assert isinstance(transfer.exception(), longhaul.InterruptedRunError)
 
 
 def test_a_result_that_is_not_there_in_time_leaves_the_transfer_running(place: Daemon, tmp_path: Path) -> None:
-    transfer = longhaul.push(_large(tmp_path), place.at(), rate=SLOW)
+    transfer = longhaul.push(large(tmp_path), place.at(), rate=SLOW)
     with pytest.raises(TimeoutError):
         transfer.result(timeout=0.01)
     assert not transfer.done()
@@ -227,7 +213,7 @@ def test_a_result_that_is_not_there_in_time_leaves_the_transfer_running(place: D
 
 def test_a_callback_is_called_at_the_end(tmp_path: Path) -> None:
     called = threading.Event()
-    transfer = longhaul.copy(_tree(tmp_path), tmp_path / "back")
+    transfer = longhaul.copy(tree(tmp_path), tmp_path / "back")
     transfer.add_done_callback(lambda ended: called.set() if ended.done() else None)
     transfer.result()
     assert called.wait(60)
@@ -239,7 +225,7 @@ def test_a_callback_is_called_at_the_end(tmp_path: Path) -> None:
 def test_an_interpreter_that_ends_takes_its_transfers_along(place: Daemon, tmp_path: Path) -> None:
     lines = f"""
 import longhaul
-transfer = longhaul.push({os.fspath(_large(tmp_path))!r}, {place.at()!r}, rate={SLOW})
+transfer = longhaul.push({os.fspath(large(tmp_path))!r}, {place.at()!r}, rate={SLOW})
 next(event for event in transfer if isinstance(event, longhaul.Progress))
 print(transfer.pid)
 """
@@ -252,7 +238,7 @@ def test_a_forked_process_that_ends_leaves_the_transfers_of_its_parent_alone(pla
     lines = f"""
 import os, sys
 import longhaul
-transfer = longhaul.push({os.fspath(_large(tmp_path))!r}, {place.at()!r}, rate=16_000_000)
+transfer = longhaul.push({os.fspath(large(tmp_path))!r}, {place.at()!r}, rate=16_000_000)
 next(event for event in transfer if isinstance(event, longhaul.Progress))
 child = os.fork()
 if child == 0:
@@ -272,7 +258,7 @@ def test_a_job_in_the_background_that_ignores_interrupts_can_cancel_too(place: D
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 import longhaul
-transfer = longhaul.push({os.fspath(_large(tmp_path))!r}, {place.at()!r}, rate={SLOW})
+transfer = longhaul.push({os.fspath(large(tmp_path))!r}, {place.at()!r}, rate={SLOW})
 next(event for event in transfer if isinstance(event, longhaul.Progress))
 transfer.cancel(grace=1000)
 print(transfer.exception().exit)

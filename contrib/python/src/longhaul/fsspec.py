@@ -1,30 +1,33 @@
 """`lh://` for fsspec: list, fetch and send files of daemons.
 
 In: paths `lh://HOST[:PORT]/ROOT/PATH`. Out: what fsspec promises, as far as the program can do it;
-for the rest a `NotImplementedError` that says so. Must not know how a transfer runs. Files are
-opened through a temporary: whole files are fetched before they are read, and sent when they are
-closed, so that no reader ever sees half of one.
+for the rest a `NotImplementedError` that says what to do instead. Must not know how a transfer
+runs. Files are opened through a temporary: whole files are fetched before they are read, and sent
+when they are closed, so that no reader ever sees half of one.
 """
 
 from __future__ import annotations
 
 import datetime
-import io
 import os
-import shutil
 import tempfile
 from typing import IO, Any, Callable, Dict, List, Optional, Tuple, Union, cast
 
 from fsspec.callbacks import DEFAULT_CALLBACK, Callback
+from fsspec.core import get_compression
 from fsspec.spec import AbstractFileSystem
-from fsspec.utils import stringify_path
+from fsspec.utils import stringify_path, tokenize
 
 import longhaul
 
+from . import _lookup
 from ._exits import DeniedError, LonghaulError, NotFoundError
+from ._outgoing import Outgoing, OutgoingText
 from ._transfer import Transfer
 
 Info = Dict[str, Any]
+
+_NO_HOST = "a path begins with a host: lh://HOST/ROOT/PATH"
 
 
 class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
@@ -64,59 +67,54 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
     def _location(self, path: str) -> str:
         stripped = self._strip_protocol(path)
         if not stripped:
-            raise ValueError("a path begins with a host: lh://HOST/ROOT/PATH")
+            raise ValueError(_NO_HOST)
         return f"lh://{stripped}"
 
     # Looking.
 
-    def _entries(self, path: str, most: Optional[int] = None) -> List[longhaul.Entry]:
-        """What `longhaul ls` says of a path: its entries, or itself. At most `most` where given."""
+    def _entries(self, path: str, recursive: bool = False) -> Tuple[List[longhaul.Entry], bool]:
+        """What a listing says of a path, and whether that is the path itself: a file or a link."""
         place = self._location(path)
-        slash = "" if "/" in place[len("lh://") :] else "/"
-        listing = longhaul._listing(place + slash, False, False, (), self._key_options)
-        found: List[longhaul.Entry] = []
-        with _told(place), listing:
-            for event in listing:
-                if isinstance(event, longhaul.Entry):
-                    found.append(event)
-                if most is not None and len(found) >= most:
-                    listing.cancel()
-                    break
-        return found
-
-    def _is_itself(self, path: str, entries: List[longhaul.Entry]) -> bool:
-        """Whether a listing is of the path itself, a file or a link, and not of a directory."""
-        parent, _, name = self._strip_protocol(path).rpartition("/")
-        if len(entries) != 1 or entries[0].path != name or entries[0].kind in ("dir", "root") or "/" not in parent:
-            return False
-        # A directory may hold one file of its own name. Then there is something beneath that.
-        try:
-            self._entries(f"{parent}/{name}/{name}", most=1)
-        except FileNotFoundError:
-            return True
-        except LonghaulError as error:
-            if error.code == "in-the-way":
-                return True  # A link: nothing is beneath it.
-            raise
-        return False
+        with _told(place):
+            found = _lookup.entries(place, self._key_options, recursive)
+            return found, _lookup.is_itself(place, found, self._key_options)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
         """Lists a directory, or a file. `lh://HOST` lists the roots."""
         path = self._strip_protocol(path)
-        entries = self._entries(path)
-        if self._is_itself(path, entries):
-            infos = [_info(path, entries[0])]
-        else:
-            infos = [_info(f"{path}/{entry.path}", entry) for entry in entries]
+        entries, itself = self._entries(path)
+        infos = [_info(path if itself else f"{path}/{entry.path}", entry) for entry in entries]
         return infos if detail else sorted(info["name"] for info in infos)
 
     def info(self, path: str, **kwargs: Any) -> Info:
         """Name, size, type and, of a file or a link, mode and time. It reads no directory whole."""
         path = self._strip_protocol(path)
-        entries = self._entries(path, most=2)
-        if self._is_itself(path, entries):
-            return _info(path, entries[0])
-        return {"name": path, "size": 0, "type": "directory"}
+        place = self._location(path)
+        with _told(place):
+            entry = _lookup.look(place, self._key_options)
+        return _directory(path) if entry is None else _info(path, entry)
+
+    def find(
+        self, path: str, maxdepth: Optional[int] = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+    ) -> Any:
+        """All that is beneath a path, by one listing where no `maxdepth` is given.
+
+        A path that does not exist gives nothing, as fsspec has it. Any other failure raises.
+        """
+        if maxdepth is not None:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+        path = self._strip_protocol(path)
+        if not path:
+            raise ValueError(_NO_HOST)
+        try:
+            entries, itself = self._entries(path, recursive=True)
+        except FileNotFoundError:
+            return {} if detail else []
+        infos = [_info(path if itself else f"{path}/{entry.path}", entry) for entry in entries]
+        if withdirs and not itself:
+            infos.append(_directory(path))
+        found = {info["name"]: info for info in infos if withdirs or info["type"] != "directory"}
+        return {name: found[name] for name in sorted(found)} if detail else sorted(found)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """Whether the path exists. Raises where that cannot be found out."""
@@ -144,8 +142,18 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
         """The time of the last change of a file or a link."""
         time = self.info(path).get("mtime")
         if time is None:
-            raise NotImplementedError(f"longhaul ls does not tell the time of the directory lh://{path} itself")
+            raise NotImplementedError("longhaul lists a directory without its own time: ls() the one above it")
         return cast(datetime.datetime, time)
+
+    def checksum(self, path: str) -> int:
+        """A number of the size, mode and time of a file or a link, which is told to the second.
+
+        Nobody reads the file for it: `Outgoing.checksums` has those of what was sent.
+        """
+        info = self.info(path)
+        if info["type"] == "directory":
+            raise NotImplementedError("longhaul has no checksum of a directory: ask for those of its files")
+        return int(tokenize(info), 16)
 
     # Moving.
 
@@ -154,7 +162,7 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
     ) -> None:
         """Fetches one file. What stands at `lpath` is replaced, once all of it is here."""
         if outfile is not None:
-            raise NotImplementedError("longhaul writes a file under its name, and not to an open one")
+            raise NotImplementedError("longhaul writes no open file: give the name of a file to get")
         if self.isdir(rpath):
             os.makedirs(lpath, exist_ok=True)
             return
@@ -166,15 +174,18 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
     def put_file(
         self, lpath: Any, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any
     ) -> None:
-        """Sends one file. `mode="create"` raises `FileExistsError` where one stands."""
+        """Sends one file, or what a link leads to. `mode="create"` raises `FileExistsError` where one stands."""
         source = os.fspath(lpath)
         if os.path.isdir(source):
             self.makedirs(rpath, exist_ok=True)
             return
+        self._send(os.path.realpath(source), rpath, "fail" if mode == "create" else "replace", callback)
+
+    def _send(self, source: str, rpath: str, if_exists: str, callback: Callback = DEFAULT_CALLBACK) -> Dict[str, str]:
+        """Sends one file, and gives its checksums."""
         if self.isdir(rpath):
             raise IsADirectoryError(f"a directory stands at lh://{self._strip_protocol(rpath)}")
-        if_exists = "fail" if mode == "create" else "replace"
-        self._run(longhaul.push, source, self._location(rpath), callback, _local(source), if_exists=if_exists)
+        return self._run(longhaul.push, source, self._location(rpath), callback, _local(source), if_exists)
 
     def get(
         self,
@@ -249,9 +260,15 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
         **kwargs: Any,
     ) -> Any:
         """Opens a file to read (`rb`, `r`) or to write (`wb`, `xb`, `w`, `x`)."""
-        if compression is None and mode.replace("t", "") in ("w", "x"):
-            words = {name: kwargs.pop(name) for name in ("encoding", "errors", "newline") if name in kwargs}
-            return OutgoingText(self.open(path, mode.replace("t", "") + "b", block_size, **kwargs), **words)
+        if mode.replace("t", "").replace("b", "") in ("w", "x"):
+            # What compresses would end without closing the file, and nothing would be sent.
+            if get_compression(path, compression) is not None:
+                raise NotImplementedError(
+                    "longhaul does not close what compresses into a file: use fsspec.open(..., compression=...)"
+                )
+            if "b" not in mode:
+                words = {name: kwargs.pop(name) for name in ("encoding", "errors", "newline") if name in kwargs}
+                return OutgoingText(self.open(path, mode.replace("t", "") + "b", block_size, **kwargs), **words)
         return super().open(path, mode, block_size, cache_options, compression, **kwargs)
 
     def _open(
@@ -266,8 +283,11 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
         if mode == "rb":
             return self._open_to_read(path)
         if mode in ("wb", "xb"):
-            return cast(IO[bytes], Outgoing(self, path, mode, autocommit))
-        raise NotImplementedError(f"longhaul sends whole files: a file cannot be opened with mode '{mode}'")
+            if_exists = "fail" if mode == "xb" else "replace"
+            return cast(IO[bytes], Outgoing(lambda file: self._send(file, path, if_exists), path, autocommit))
+        raise NotImplementedError(
+            f"longhaul sends whole files, and opens none with mode '{mode}': write all of it with mode 'wb'"
+        )
 
     def _open_to_read(self, path: str) -> IO[bytes]:
         if self.isdir(path):
@@ -288,18 +308,26 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
         callback: Callback,
         source: Union[str, bytes],
         if_exists: str = "replace",
-    ) -> None:
+    ) -> Dict[str, str]:
+        """Runs a transfer to its end, and gives the checksums of its last file."""
         options = {**self._options, "if_exists": if_exists}
+        checksums: Dict[str, str] = {}
         with _told(what), command(source, dest, **options) as transfer:
             for event in transfer:
                 if isinstance(event, longhaul.Progress):
                     callback.set_size(event.bytes_total)
                     callback.absolute_update(event.bytes_committed)
+                elif isinstance(event, longhaul.File):
+                    told = {"b3": event.b3, "adler32": event.adler32, "crc32c": event.crc32c}
+                    checksums = {name: value for name, value in told.items() if value is not None}
+        return checksums
 
     # What the program cannot do.
 
     def _rm(self, path: str) -> None:
-        raise NotImplementedError("longhaul deletes nothing at a daemon")
+        raise NotImplementedError(
+            f"longhaul deletes nothing at a daemon: remove '{self._strip_protocol(path)}' on that host"
+        )
 
     def rm_file(self, path: str) -> None:
         """Raises: the program deletes nothing."""
@@ -307,7 +335,7 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: Optional[int] = None) -> None:
         """Raises: the program deletes nothing."""
-        self._rm(path)
+        self._rm(path[0] if isinstance(path, list) and path else path)
 
     def rmdir(self, path: str) -> None:
         """Raises: the program deletes nothing."""
@@ -315,7 +343,9 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
 
     def mv(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Raises: the program renames nothing."""
-        raise NotImplementedError("longhaul renames nothing at a daemon")
+        raise NotImplementedError(
+            "longhaul renames nothing at a daemon: rename it on that host, or put it again under the other name"
+        )
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Raises: the program does not copy from daemon to daemon."""
@@ -324,74 +354,18 @@ class LonghaulFileSystem(AbstractFileSystem):  # type: ignore[misc, unused-ignor
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
         """Makes an empty file, or one of no length. Raises for a new time alone."""
         if not truncate and self.exists(path):
-            raise NotImplementedError("longhaul does not change the time of a file that stands")
+            raise NotImplementedError(
+                "longhaul does not change the time of a file that stands: put the file, which has its time"
+            )
         self.pipe_file(path, b"")
 
     def created(self, path: str) -> datetime.datetime:
         """Raises: the program does not tell it."""
-        raise NotImplementedError("longhaul does not tell when a file was made")
+        raise NotImplementedError("longhaul does not tell when a file was made: modified() tells when it changed")
 
     def sign(self, path: str, expiration: int = 100, **kwargs: Any) -> str:
         """Raises: there are no signed addresses."""
-        raise NotImplementedError("longhaul has no signed addresses")
-
-
-class Outgoing(io.BufferedRandom):
-    """A file that is being written: a temporary of this host, which is sent as it is closed.
-
-    A block that ends with an exception sends nothing, and neither does a file that is forgotten.
-    """
-
-    def __init__(self, fs: LonghaulFileSystem, path: str, mode: str, autocommit: bool) -> None:
-        self._fs = fs
-        self._mode = "create" if mode == "xb" else "overwrite"
-        self._directory = tempfile.mkdtemp(prefix="longhaul-")
-        self._temporary = os.path.join(self._directory, "file")
-        self._settled = not autocommit
-        self.path = path
-        super().__init__(io.FileIO(self._temporary, "w+b"))
-
-    def close(self) -> None:
-        """Sends the file, and raises if that fails."""
-        if self.closed:
-            return
-        super().close()
-        if not self._settled:
-            self.commit()
-
-    def commit(self) -> None:
-        """Sends what was written."""
-        self._settled = True
-        super().close()
-        try:
-            self._fs.put_file(self._temporary, self.path, mode=self._mode)
-        finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-    def discard(self) -> None:
-        """Forgets what was written."""
-        self._settled = True
-        super().close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.discard()
-        else:
-            self.close()
-
-    def __del__(self) -> None:
-        self.discard()
-
-
-class OutgoingText(io.TextIOWrapper):
-    """Text that is being written. A block that ends with an exception sends nothing."""
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            cast(Outgoing, self.buffer).discard()
-        else:
-            self.close()
+        raise NotImplementedError("longhaul has no signed addresses: the daemon's serve.toml gives a key its rights")
 
 
 class _told:
@@ -412,6 +386,10 @@ class _told:
             raise PermissionError(f"{self.path}: {error}") from error
         if error.code == "exists":
             raise FileExistsError(f"{self.path}: {error}") from error
+
+
+def _directory(path: str) -> Info:
+    return {"name": path, "size": 0, "type": "directory"}
 
 
 def _info(path: str, entry: longhaul.Entry) -> Info:
@@ -447,4 +425,4 @@ def _local(path: Union[str, bytes]) -> bytes:
     return word if word.startswith(b"/") else b"./" + word
 
 
-__all__: Tuple[str, ...] = ("LonghaulFileSystem", "Outgoing")
+__all__ = ["LonghaulFileSystem", "Outgoing", "OutgoingText"]

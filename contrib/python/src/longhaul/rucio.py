@@ -3,20 +3,21 @@
 In: physical file names `lh://HOST:PORT/ROOT/PATH`. Out: Rucio's answers and exceptions. Must not
 know how a transfer runs. The prefix of the RSE begins with the name of a root, and uploads go
 straight to their final names: the program shows no file there that is not whole. It deletes and
-renames nothing, so an RSE says `delete: 0` for this protocol and names another for it.
+renames nothing, so an RSE says `"delete": null` for this protocol and names another for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from rucio.common import exception
 from rucio.rse.protocols import protocol
 
 import longhaul
-from longhaul.fsspec import LonghaulFileSystem
+
+from . import _lookup
 
 
 class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
@@ -33,8 +34,12 @@ class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
         # would take a rename, is not needed.
         self.renaming = False
         given = protocol_attr.get("extended_attributes") or {}
-        self._options = {name: given[name] for name in longhaul.TransferOptions.__annotations__ if name in given}
-        self._files = LonghaulFileSystem(**self._options)
+        self._options: Dict[str, Any] = {
+            name: given[name] for name in longhaul.TransferOptions.__annotations__ if name in given
+        }
+        self._keys = {name: self._options[name] for name in longhaul.KeyOptions.__annotations__ if name in given}
+        # The name, length and Adler-32 of the latest upload, for the `stat` that follows it.
+        self._uploaded: Optional[Tuple[str, int, str]] = None
 
     def path2pfn(self, path: str) -> str:
         """The physical file name of a path beneath the prefix."""
@@ -51,7 +56,7 @@ class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
     def connect(self) -> None:
         """Asks the daemon for its roots: it must be there, and know this key."""
         with _told(exception.RSEAccessDenied):
-            self._files.ls(self._host())
+            _lookup.entries(self._host(), self._keys)
 
     def close(self) -> None:
         """Does nothing: each call has its own connection."""
@@ -59,22 +64,35 @@ class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
         with _told(exception.ServiceUnavailable):
-            return bool(self._files.exists(self.path2pfn(path)))
+            try:
+                self._look(path)
+            except longhaul.NotFoundError:
+                return False
+        return True
 
     def stat(self, path: str) -> Dict[str, Any]:
-        """The size, as `filesize`. The daemon keeps no checksum of Rucio's kinds."""
+        """The size as `filesize` and, of the file that this object sent last, `adler32`.
+
+        The receiver computed that of the bytes that it wrote. A daemon tells none of other files.
+        """
         with _told(exception.ServiceUnavailable):
-            info = self._files.info(self.path2pfn(path))
-        if info["type"] != "file":
+            entry = self._look(path)
+        if entry is None or entry.kind != "file":
             raise exception.SourceNotFound(f"{path} is no file")
-        return {"filesize": info["size"]}
+        told: Dict[str, Any] = {"filesize": entry.bytes}
+        if self._uploaded is not None and self._uploaded[:2] == (self.path2pfn(path), entry.bytes):
+            told["adler32"] = self._uploaded[2]
+        return told
+
+    def _look(self, path: str) -> Optional[longhaul.Entry]:
+        return _lookup.look(self.path2pfn(path).rstrip("/"), self._keys)
 
     def get(self, path: str, dest: str, transfer_timeout: Optional[float] = None) -> None:
         """Fetches one file. `dest` appears once it is whole and verified."""
         with _told(exception.ServiceUnavailable):
             local = os.path.join(os.curdir, dest)
             _wait(
-                longhaul.pull(self.path2pfn(path), local, if_exists="replace", events=False, **self._options),
+                longhaul.pull(self.path2pfn(path), local, events=False, **{**self._options, "if_exists": "replace"}),
                 transfer_timeout,
             )
 
@@ -86,12 +104,19 @@ class Default(protocol.RSEProtocol):  # type: ignore[misc, unused-ignore]
         if not os.path.exists(local):
             raise exception.SourceNotFound(f"'{local}' does not exist")
         pfn = self.path2pfn(target)
+        self._uploaded = None
+        options = {"extra_checksum": "adler32", **self._options, "if_exists": "fail"}
         with _told(exception.DestinationNotAccessible):
-            _wait(longhaul.push(local, pfn, if_exists="fail", events=False, **self._options), transfer_timeout)
+            # A link is sent as what it leads to: a replica has the content.
+            transfer = longhaul.push(os.path.realpath(local), pfn, **options)
+            _wait(transfer, transfer_timeout)
+        for event in transfer:
+            if isinstance(event, longhaul.File) and event.adler32 is not None:
+                self._uploaded = (pfn, event.bytes, event.adler32)
 
     def delete(self, path: str) -> None:
         """Raises: the program deletes nothing."""
-        raise exception.RSEOperationNotSupported("longhaul deletes nothing: name another protocol for 'delete'")
+        raise exception.RSEOperationNotSupported("longhaul deletes nothing: give the RSE another protocol for 'delete'")
 
     def rename(self, path: str, new_path: str) -> None:
         """Raises: the program renames nothing."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional
 
-import longhaul.jobs
-
-from .. import _jobs
+from .. import _jobs, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSummary
 from .._jobs import CampaignName, Command, Mover, Report, Shown, T
 from .._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
@@ -20,23 +18,8 @@ from . import AsyncRun
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = [
-    "AsyncMover",
-    "add",
-    "cancel",
-    "hold",
-    "left",
-    "ls",
-    "parts",
-    "plan",
-    "release",
-    "report",
-    "retry",
-    "run",
-    "show",
-    "wait",
-    "watch",
-]
+__all__ = ["AsyncMover"]
+__all__ += jobs.__all__  # mypy reads no such line: it knows `AsyncMover` alone of an `import *`.
 
 
 class AsyncMover(AsyncRun[JobSummary]):
@@ -164,7 +147,7 @@ def run(
     **options: Unpack[TrustOptions],
 ) -> AsyncMover:
     """Starts a mover, as `longhaul.jobs.run`."""
-    mover = longhaul.jobs.run(
+    mover = jobs.run(
         campaign,
         drain=drain,
         max_time=max_time,

@@ -1,0 +1,1 @@
+"""A part of the stand-in for Rucio: a package alone."""
