@@ -454,7 +454,7 @@ const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
 /// As much more than was let through may come in a round in which not all lanes were heard.
-const TURNS_MOST: f64 = 1.0;
+const TURNS_MOST: f64 = 1.5;
 /// A time without news is a silence from so many round trips, and so many seconds more, on.
 const SILENT_ROUNDS: f64 = 1.5;
 const SILENT_LEAST: f64 = 0.2;
