@@ -8,7 +8,9 @@ mod parts;
 use std::fmt;
 
 use blake3::Hasher;
+use md5::Md5;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 pub use parts::{ChunkSums, PartSums};
 
@@ -76,7 +78,12 @@ impl Algorithm {
 
     /// Whether [`Hashing`] computes it. Others are only read from lists.
     pub const fn is_computed(self) -> bool {
-        matches!(self, Algorithm::Blake3 | Algorithm::Adler32 | Algorithm::Crc32c)
+        !matches!(self, Algorithm::Sha1 | Algorithm::Sha512)
+    }
+
+    /// Whether the checksum of a file follows from those of its parts, whatever their order.
+    const fn combines(self) -> bool {
+        matches!(self, Algorithm::Adler32 | Algorithm::Crc32c)
     }
 
     const fn bit(self) -> u8 {
@@ -147,6 +154,18 @@ impl Algorithms {
     #[must_use]
     pub const fn without(self, other: Algorithms) -> Algorithms {
         Algorithms(self.0 & !other.0)
+    }
+
+    /// Those that combine: chunks may come in any order ([`PartSums`]).
+    #[must_use]
+    pub fn combining(self) -> Algorithms {
+        self.iter().filter(|algorithm| algorithm.combines()).fold(Algorithms::NONE, Algorithms::with)
+    }
+
+    /// Those that need all bytes of a file in their order.
+    #[must_use]
+    pub fn in_order(self) -> Algorithms {
+        self.without(self.combining())
     }
 
     /// All of both.
@@ -293,8 +312,17 @@ impl Sums {
 pub struct Hashing {
     wanted: Algorithms,
     blake3: Option<Box<Hasher>>,
+    sha256: Option<Sha256>,
+    md5: Option<Md5>,
     adler32: Option<simd_adler32::Adler32>,
     crc32c: Option<u32>,
+}
+
+/// The algorithms.
+impl fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hashing({})", self.wanted)
+    }
 }
 
 impl Hashing {
@@ -303,6 +331,8 @@ impl Hashing {
         Hashing {
             wanted,
             blake3: wanted.has(Algorithm::Blake3).then(Default::default),
+            sha256: wanted.has(Algorithm::Sha256).then(Sha256::new),
+            md5: wanted.has(Algorithm::Md5).then(Md5::new),
             adler32: wanted.has(Algorithm::Adler32).then(simd_adler32::Adler32::new),
             crc32c: wanted.has(Algorithm::Crc32c).then_some(0),
         }
@@ -312,6 +342,12 @@ impl Hashing {
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(blake3) = &mut self.blake3 {
             blake3.update(bytes);
+        }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
         }
         if let Some(adler32) = &mut self.adler32 {
             adler32.write(bytes);
@@ -327,9 +363,11 @@ impl Hashing {
         for algorithm in self.wanted.iter() {
             let bytes = match algorithm {
                 Algorithm::Blake3 => self.blake3.as_ref().map(|hasher| hasher.finalize().as_bytes().to_vec()),
+                Algorithm::Sha256 => self.sha256.as_ref().map(|sha256| sha256.clone().finalize().to_vec()),
+                Algorithm::Md5 => self.md5.as_ref().map(|md5| md5.clone().finalize().to_vec()),
                 Algorithm::Adler32 => self.adler32.as_ref().map(|adler| adler.clone().finish().to_be_bytes().to_vec()),
                 Algorithm::Crc32c => self.crc32c.map(|crc| crc.to_be_bytes().to_vec()),
-                Algorithm::Sha256 | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha512 => None,
+                Algorithm::Sha1 | Algorithm::Sha512 => None,
             };
             if let Some(bytes) = bytes {
                 sums.known = sums.known.with(algorithm);
@@ -427,11 +465,21 @@ mod tests {
         let sums = hashing.finish();
         assert_eq!(sums.hex(Algorithm::Crc32c).as_deref(), Some("e3069283"));
         assert_eq!(sums.hex(Algorithm::Adler32).as_deref(), Some("091e01de"));
+        assert_eq!(sums.hex(Algorithm::Md5).as_deref(), Some("25f9e794323b453885f5181f1b624d0b"));
+        let sha256 = "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225";
+        assert_eq!(sums.hex(Algorithm::Sha256).as_deref(), Some(sha256));
         assert_eq!(sums.hex(Algorithm::Blake3), Some(blake3::hash(b"123456789").to_hex().to_string()));
         assert_eq!(
             sums.known(),
             Algorithm::ALL.into_iter().filter(|one| one.is_computed()).fold(Algorithms::default(), Algorithms::with)
         );
+    }
+
+    #[test]
+    fn every_algorithm_combines_or_needs_the_bytes_in_order() {
+        let combining = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
+        assert_eq!((all().combining(), all().in_order()), (combining, all().without(combining)));
+        assert_eq!(combining.in_order(), Algorithms::NONE);
     }
 
     #[test]
