@@ -53,6 +53,8 @@ pub(crate) struct Seen {
     pub(crate) copies: usize,
     /// Chunks and small files that were read back.
     pub(crate) read_back: usize,
+    /// Chunks that were read in order.
+    pub(crate) read_in_order: usize,
     /// The rounds in which it heard events and its orders were carried out.
     pub(crate) rounds: Rounds,
     /// Times that nothing could happen before a timeout of the machine.
@@ -209,6 +211,21 @@ impl Watched {
             rules.read_back(file, &results);
         }
         self.machine.handle_read_back(now, file, results);
+    }
+
+    /// See [`Receiver::handle_read_in_order`].
+    pub(crate) fn handle_read_in_order(
+        &mut self,
+        now: Timestamp,
+        file: FileId,
+        results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
+    ) {
+        self.owed.came(ReportKind::ReadInOrder, 1);
+        self.seen.read_in_order += results.iter().filter(|(_, result)| result.is_ok()).count();
+        if let Some(rules) = &mut self.rules {
+            rules.read_in_order(file);
+        }
+        self.machine.handle_read_in_order(now, file, results);
     }
 
     /// See [`Receiver::handle_read_staged`].

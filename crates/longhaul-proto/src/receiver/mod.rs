@@ -19,6 +19,7 @@ mod dirs;
 mod drain;
 mod entries;
 mod flow;
+mod in_order;
 mod journal;
 mod judge;
 mod lanes;

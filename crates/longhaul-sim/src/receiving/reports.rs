@@ -12,7 +12,7 @@ use longhaul_proto::receiver::{EntryRef, JournalEntry, Named, Seen, Surveyed};
 
 use super::book::text;
 use super::job::{Job, Then};
-use super::{Phase, RecvSession, stamp_of};
+use super::{Phase, RecvSession, Temp, stamp_of};
 use crate::env::Env;
 use crate::events::Event;
 use crate::fs::Node;
@@ -70,6 +70,10 @@ impl RecvSession {
                 let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
                 self.machine.handle_read_back(now, *file, found);
             }
+            Then::ReadInOrder(file, chunks) => {
+                let found = chunks.iter().map(|index| (*index, self.read_written(env, *file, *index))).collect();
+                self.machine.handle_read_in_order(now, *file, found);
+            }
             Then::StagedReadBack(ids) => {
                 let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
                 self.machine.handle_read_staged(now, found);
@@ -111,10 +115,14 @@ impl RecvSession {
     fn read_chunk(&self, env: &mut Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
         env.look()?;
         let temp = self.temps.get(&file).ok_or_else(gone)?;
-        let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
-        let bytes = &env.fs.medium().content(temp.ino).bytes;
-        let kept = bytes.get(start.0 as usize..).unwrap_or_default();
-        Ok(digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start))
+        Ok(digest_in(temp, &env.fs.medium().content(temp.ino).bytes, index))
+    }
+
+    /// The digest of a chunk as it was written, be it synced or not.
+    fn read_written(&self, env: &mut Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
+        env.look()?;
+        let temp = self.temps.get(&file).ok_or_else(gone)?;
+        Ok(digest_in(temp, &env.fs.cached().content(temp.ino).bytes, index))
     }
 
     /// The chunks that a sync gives up, as their target hangs: other bytes stand in their place.
@@ -196,6 +204,13 @@ impl RecvSession {
             env.ack(&text(&held.placed), stamp, temp.map, chunks);
         }
     }
+}
+
+/// The digest of a chunk of a file that has these bytes.
+fn digest_in(temp: &Temp, bytes: &[u8], index: ChunkIndex) -> Digest {
+    let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
+    let kept = bytes.get(start.0 as usize..).unwrap_or_default();
+    digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start)
 }
 
 fn gone() -> Fault {
