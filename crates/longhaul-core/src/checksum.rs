@@ -3,15 +3,14 @@
 //! In: bytes, or digests of other programs. Out: [`Sums`], the checksums that are known of a file.
 //! Knows no files.
 
+mod hashing;
 mod parts;
 
 use std::fmt;
 
-use blake3::Hasher;
-use md5::Md5;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+pub use hashing::Hashing;
 pub use parts::{ChunkSums, PartSums};
 
 /// A kind of checksum. Its number is its bit in the bytes of a segment; numbers are only ever
@@ -168,6 +167,13 @@ impl Algorithms {
         self.without(self.combining())
     }
 
+    /// Those that are computed of each chunk as it comes: the ones that combine, but none if the
+    /// file is read in order for another one.
+    #[must_use]
+    pub fn by_chunk(self) -> Algorithms {
+        if self.in_order().is_empty() { self } else { Algorithms::NONE }
+    }
+
     /// All of both.
     #[must_use]
     pub const fn and(self, other: Algorithms) -> Algorithms {
@@ -308,76 +314,6 @@ impl Sums {
     }
 }
 
-/// Checksums being computed, over the bytes of a file in order.
-pub struct Hashing {
-    wanted: Algorithms,
-    blake3: Option<Box<Hasher>>,
-    sha256: Option<Sha256>,
-    md5: Option<Md5>,
-    adler32: Option<simd_adler32::Adler32>,
-    crc32c: Option<u32>,
-}
-
-/// The algorithms.
-impl fmt::Debug for Hashing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hashing({})", self.wanted)
-    }
-}
-
-impl Hashing {
-    /// Begins those of `wanted` that are computed.
-    pub fn new(wanted: Algorithms) -> Hashing {
-        Hashing {
-            wanted,
-            blake3: wanted.has(Algorithm::Blake3).then(Default::default),
-            sha256: wanted.has(Algorithm::Sha256).then(Sha256::new),
-            md5: wanted.has(Algorithm::Md5).then(Md5::new),
-            adler32: wanted.has(Algorithm::Adler32).then(simd_adler32::Adler32::new),
-            crc32c: wanted.has(Algorithm::Crc32c).then_some(0),
-        }
-    }
-
-    /// Takes the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        if let Some(blake3) = &mut self.blake3 {
-            blake3.update(bytes);
-        }
-        if let Some(sha256) = &mut self.sha256 {
-            sha256.update(bytes);
-        }
-        if let Some(md5) = &mut self.md5 {
-            md5.update(bytes);
-        }
-        if let Some(adler32) = &mut self.adler32 {
-            adler32.write(bytes);
-        }
-        if let Some(crc32c) = &mut self.crc32c {
-            *crc32c = crc32c::crc32c_append(*crc32c, bytes);
-        }
-    }
-
-    /// The checksums of all bytes.
-    pub fn finish(self) -> Sums {
-        let mut sums = Sums::default();
-        for algorithm in self.wanted.iter() {
-            let bytes = match algorithm {
-                Algorithm::Blake3 => self.blake3.as_ref().map(|hasher| hasher.finalize().as_bytes().to_vec()),
-                Algorithm::Sha256 => self.sha256.as_ref().map(|sha256| sha256.clone().finalize().to_vec()),
-                Algorithm::Md5 => self.md5.as_ref().map(|md5| md5.clone().finalize().to_vec()),
-                Algorithm::Adler32 => self.adler32.as_ref().map(|adler| adler.clone().finish().to_be_bytes().to_vec()),
-                Algorithm::Crc32c => self.crc32c.map(|crc| crc.to_be_bytes().to_vec()),
-                Algorithm::Sha1 | Algorithm::Sha512 => None,
-            };
-            if let Some(bytes) = bytes {
-                sums.known = sums.known.with(algorithm);
-                sums.bytes.extend(bytes);
-            }
-        }
-        sums
-    }
-}
-
 /// The Adler-32 of two stretches of bytes, one behind the other, from the checksum of each and the
 /// length of the second.
 pub fn adler32_combine(first: u32, second: u32, second_bytes: u64) -> u32 {
@@ -480,6 +416,7 @@ mod tests {
         let combining = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
         assert_eq!((all().combining(), all().in_order()), (combining, all().without(combining)));
         assert_eq!(combining.in_order(), Algorithms::NONE);
+        assert_eq!((combining.by_chunk(), combining.with(Algorithm::Md5).by_chunk()), (combining, Algorithms::NONE));
     }
 
     #[test]

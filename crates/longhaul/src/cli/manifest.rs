@@ -45,7 +45,7 @@ pub struct ManifestMakeArgs {
     /// The directory of the manifest, which is made; if it lies in DIR, it is left out of the list
     #[arg(long, short = 'o', value_name = "OUT")]
     pub out: OsString,
-    /// Checksums to compute of each file: of b3,adler32,crc32c, or none, which reads no file
+    /// Checksums to compute of each file: of b3,sha256,md5,adler32,crc32c, or none, which reads no file
     /// [default: none]
     #[arg(long, value_name = "LIST")]
     pub checksum: Option<OsString>,

@@ -1,8 +1,9 @@
 //! Reads written files back from the medium, beside the rest of the transfer, into buffers of its
 //! own. `standing` reads standing files with the same threads.
 //!
-//! In: synced chunks and durable small files. Out: their digests, for the machine to compare. It
-//! judges nothing and knows no messages.
+//! In: synced chunks and durable small files, and whole files whose checksums need all bytes in
+//! order. Out: their digests, for the machine to compare, and these checksums. It judges nothing
+//! and knows no messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,13 +86,9 @@ impl DestinationWorkers {
             let mut sums = Vec::new();
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
-                let map = open.map();
-                let start = map.start_of(index);
-                // Behind the last chunk of a stream there may be padding.
-                let left = open.target().len().saturating_sub(start.0);
-                let len = map.len_of(index).unwrap_or(0).min(left) as usize;
+                let (start, len) = open.range_of(index);
                 let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
-                let digest = reader.digest(map.kind(), start, ReadBackReason::Verify, read)?;
+                let digest = reader.digest(open.map().kind(), start, ReadBackReason::Verify, read)?;
                 sums.extend(reader.sums(len, wanted).map(|part| (index, part)));
                 Ok(digest)
             };
@@ -100,6 +97,27 @@ impl DestinationWorkers {
                 reporter.say(DestinationDone::SumChunks(file, sums));
             }
             DestinationDone::ReadBack { file, results }
+        });
+    }
+
+    /// Reads chunks of a whole file, which follow those that were read before, for its checksums.
+    pub(crate) fn read_in_order(&mut self, file: FileId, chunks: Vec<ChunkIndex>) {
+        let open = self.files.get(file).cloned();
+        let mut hashing = self.sums.go_on_in_order(file, chunks.first().copied().unwrap_or(ChunkIndex(0)));
+        self.read(move |tree, reader| {
+            let read = |index: ChunkIndex| {
+                let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
+                let (start, len) = open.range_of(index);
+                let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
+                let back = reader.times.count(Stage::Files, || read(&mut reader.slot))?;
+                let bytes = &reader.slot[..back.len];
+                Ok(reader.times.count(Stage::Hash, || {
+                    hashing.update(bytes);
+                    digest_of(bytes, open.map().kind(), start)
+                }))
+            };
+            let results = with_each(chunks, read);
+            DestinationDone::ReadInOrder { file, results, hashing }
         });
     }
 

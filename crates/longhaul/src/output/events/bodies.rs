@@ -381,6 +381,12 @@ pub(super) struct FileBody<'a> {
     /// The CRC-32C in hex, in the same way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) crc32c: Option<String>,
+    /// The MD5 in hex, in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) md5: Option<String>,
+    /// The SHA-256 in hex, in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
 }
 
 /// Something went wrong: one file, or the whole run. The exit code is in `summary`.
