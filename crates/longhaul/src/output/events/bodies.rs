@@ -43,7 +43,8 @@ pub struct Summary<'a> {
     pub(super) bytes_resumed: u64,
     /// Bytes that were sent again: after a mismatch, over another lane, or in another session.
     pub(super) bytes_resent: u64,
-    /// Bytes that the receiver read back from the medium and compared (`--verify disk`).
+    /// Bytes that the receiver read back from the medium and compared (`--verify disk`, and MD5 or
+    /// SHA-256 of `--extra-checksum`).
     pub(super) bytes_read_back: u64,
     /// Bytes among `bytes_read_back` that lie in chunks and files that were not what had been
     /// written.
