@@ -31,7 +31,7 @@ fn whole() -> Victim {
 fn a_file_is_read_once_when_it_is_whole_and_synced_meanwhile_and_then_sealed() {
     let mut victim = whole();
     assert_eq!(end(&mut victim), [""; 0], "the disk is at it");
-    assert_eq!(synced(&mut victim, &[]), ["journal 0 1 2 3", IN_ORDER]);
+    assert_eq!(synced(&mut victim, &[]), [IN_ORDER, "journal 0 1 2 3"]);
     assert_eq!(read(&mut victim, |index| Ok(cv(index))), ["seal"]);
     assert_eq!(victim.receiver.tally().read_back, 4 * CHUNK as u64);
     assert_eq!(victim.receiver.tally().misread, 0);

@@ -67,7 +67,8 @@ impl Movement {
         self.round.begin();
         self.events += u64::from(match event {
             SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
-            SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
+            SessionEvent::Wrote(done) => done.is_heard(),
+            SessionEvent::Read(_) => true,
             _ => false,
         });
     }
@@ -99,3 +100,31 @@ impl Movement {
 
 /// A disk at work for this long while nothing moved stalls, for the other side.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longhaul_core::checksum::Hashing;
+    use longhaul_core::{Algorithms, FileId};
+
+    use super::super::WaitsFor;
+    use super::*;
+    use crate::journals::presence::Presence;
+    use crate::session::destination::DestinationDone;
+
+    #[test]
+    fn a_side_that_reads_in_order_and_does_nothing_else_tells_that_its_disk_stalls() {
+        let hashing = || Box::new(Hashing::new(Algorithms::NONE));
+        let read = || DestinationDone::ReadInOrder { file: FileId(0), results: Vec::new(), hashing: hashing() };
+        for (done, stalls) in [(read(), true), (DestinationDone::Journal(Ok(())), false)] {
+            let long_ago = Instant::now().checked_sub(2 * STALLED_AFTER).expect("a host that is up for a minute");
+            let mut movement = Movement::new(long_ago);
+            let signs = LifeSigns::new(Arc::new(Presence::default()), long_ago);
+            movement.settle(&RoundState { waits_for: WaitsFor::Other, at_work: true, remaining: None });
+            movement.count(&SessionEvent::Wrote(done));
+            assert!(movement.find_idle(0, &signs).is_none());
+            assert_eq!(movement.is_stalled(), stalls);
+        }
+    }
+}

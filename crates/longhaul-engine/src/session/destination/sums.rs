@@ -157,3 +157,38 @@ pub(super) fn with_sums(meta: &Meta, sums: Option<Arc<FileSums>>) -> Cow<'_, Met
         None => Cow::Borrowed(meta),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Algorithm;
+
+    use super::*;
+
+    const FILE: FileId = FileId(3);
+
+    /// Two chunks are read in order.
+    fn read(sums: &mut ReceivedSums) -> Option<Sums> {
+        let mut hashing = sums.go_on_in_order(FILE, ChunkIndex(0));
+        hashing.update(b"12345");
+        sums.in_order.insert(FILE, hashing);
+        let mut hashing = sums.go_on_in_order(FILE, ChunkIndex(1));
+        hashing.update(b"6789");
+        sums.in_order.insert(FILE, hashing);
+        sums.whole(FILE, 9)
+    }
+
+    #[test]
+    fn all_checksums_are_of_one_reading_where_one_of_them_needs_it() {
+        let wanted = Algorithms::NONE.with(Algorithm::Md5).with(Algorithm::Crc32c);
+        let mut sums = ReceivedSums::new(wanted);
+        assert_eq!((sums.by_chunk(), sums.of_hole(5)), (Algorithms::NONE, None), "lanes compute none");
+        assert_eq!(sums.whole(FILE, 9), None, "nothing was read");
+        let found = read(&mut sums).expect("it was read");
+        assert_eq!(found.hex(Algorithm::Md5).as_deref(), Some("25f9e794323b453885f5181f1b624d0b"));
+        assert_eq!(found.hex(Algorithm::Crc32c).as_deref(), Some("e3069283"));
+        assert_eq!(sums.whole(FILE, 10), None, "a checksum is of all bytes");
+        assert_eq!(read(&mut sums), Some(found), "a reading that begins again begins with no bytes");
+        sums.settle(FILE);
+        assert_eq!(sums.whole(FILE, 9), None);
+    }
+}
