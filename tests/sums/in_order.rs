@@ -1,5 +1,5 @@
-//! `--extra-checksum md5,sha256`: checksums that need all bytes of a file in their order. Files that
-//! come in chunks are read once more for them, and no others.
+//! `--extra-checksum md5,sha256`: checksums that need all bytes of a file in their order. Files
+//! that come in chunks are read once more for them, and no others.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};

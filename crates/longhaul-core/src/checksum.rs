@@ -155,20 +155,20 @@ impl Algorithms {
         Algorithms(self.0 & !other.0)
     }
 
-    /// Those that combine: chunks may come in any order ([`PartSums`]).
+    /// The ones that combine: chunks may come in any order ([`PartSums`]).
     #[must_use]
     pub fn combining(self) -> Algorithms {
         self.iter().filter(|algorithm| algorithm.combines()).fold(Algorithms::NONE, Algorithms::with)
     }
 
-    /// Those that need all bytes of a file in their order.
+    /// The ones that need all bytes of a file in their order.
     #[must_use]
     pub fn in_order(self) -> Algorithms {
         self.without(self.combining())
     }
 
-    /// Those that are computed of each chunk as it comes: the ones that combine, but none if the
-    /// file is read in order for another one.
+    /// The ones that are computed of each chunk as it comes: all that combine, but none if the file
+    /// is read in order for another one.
     #[must_use]
     pub fn by_chunk(self) -> Algorithms {
         if self.in_order().is_empty() { self } else { Algorithms::NONE }

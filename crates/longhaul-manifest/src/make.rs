@@ -58,7 +58,7 @@ impl Make {
         Make { tree, out, sums, kept: KeptUse::Ignored, filter, threads, segment_items }
     }
 
-    /// What is said of checksums in the terms of the scan.
+    /// The checksums, and their use, in the words of the scan's terms.
     fn checksums(&self) -> String {
         match self.kept {
             KeptUse::Ignored => self.sums.to_string(),
@@ -73,8 +73,8 @@ pub enum KeptUse {
     /// All that are wanted are computed.
     #[default]
     Ignored,
-    /// Those of a file that has the length and the time of then are believed, and only what is
-    /// wanted beside them is computed. Whoever may write to the file may have written them.
+    /// They are believed where the file has the length and the time of then, and only what is wanted
+    /// beside them is computed. Whoever may write to the file may have written them.
     Believed,
 }
 

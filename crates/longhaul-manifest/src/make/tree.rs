@@ -295,8 +295,8 @@ impl Reader {
         opened.ok().filter(is_it).map(|fd| self.kept(fd, stat)).unwrap_or_default()
     }
 
-    /// Reads a file and computes its checksums; once more if it changes meanwhile. What is kept with
-    /// it and believed is not computed.
+    /// Reads a file and computes its checksums; once more if it changes meanwhile. What is kept
+    /// with it and believed is not computed.
     fn digest(
         &self,
         listed: &Listed,

@@ -236,7 +236,8 @@ pub enum ReceiverAction {
     },
     /// Read these chunks of a whole file, which follow those of the order before, or are the first,
     /// for checksums that need all bytes in order:
-    /// [`Receiver::handle_read_in_order`](super::Receiver::handle_read_in_order) with their digests.
+    /// [`Receiver::handle_read_in_order`](super::Receiver::handle_read_in_order) with their
+    /// digests.
     ReadInOrder {
         /// The file.
         file: FileId,

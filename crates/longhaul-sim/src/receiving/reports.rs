@@ -66,18 +66,7 @@ impl RecvSession {
                 self.named(env, *file, named);
             }
             Then::Synced(file, covered) => self.synced(env, *file, result.map(|()| covered)),
-            Then::ReadBack(file, chunks) => {
-                let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
-                self.machine.handle_read_back(now, *file, found);
-            }
-            Then::ReadInOrder(file, chunks) => {
-                let found = chunks.iter().map(|index| (*index, self.read_written(env, *file, *index))).collect();
-                self.machine.handle_read_in_order(now, *file, found);
-            }
-            Then::StagedReadBack(ids) => {
-                let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
-                self.machine.handle_read_staged(now, found);
-            }
+            Then::ReadBack(..) | Then::ReadInOrder(..) | Then::StagedReadBack(_) => self.read_again(env, &job.then),
             Then::Journalled(records) => {
                 if result.is_ok() {
                     records.iter().for_each(|record| self.acknowledge(env, record));
@@ -91,6 +80,26 @@ impl RecvSession {
             // session is over.
             Then::Tidied => self.machine.handle_tidy(result.and_then(|()| env.tidied())),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
+        }
+    }
+
+    /// What was written is read.
+    fn read_again(&mut self, env: &mut Env, then: &Then) {
+        let now = env.clock.now();
+        match then {
+            Then::ReadBack(file, chunks) => {
+                let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
+                self.machine.handle_read_back(now, *file, found);
+            }
+            Then::ReadInOrder(file, chunks) => {
+                let found = chunks.iter().map(|index| (*index, self.read_written(env, *file, *index))).collect();
+                self.machine.handle_read_in_order(now, *file, found);
+            }
+            Then::StagedReadBack(ids) => {
+                let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
+                self.machine.handle_read_staged(now, found);
+            }
+            _ => {}
         }
     }
 

@@ -25,7 +25,7 @@ fn every_file_of_chunks_is_read_once_in_order_and_those_of_bundles_are_not() {
         let session = play(plan, seed);
         assert!(session.outcomes().all(is_committed));
         let chunks = 41 + 1 + 7;
-        assert_eq!((session.receiver().seen.read_in_order, session.receiver().seen.read_back), (chunks, 0));
+        assert_eq!((session.receiver().seen.read.in_order, session.receiver().seen.read.back), (chunks, 0));
         let large = ["a", "b", "c"].map(|path| {
             let item = session.world.env.plan.items.iter().find(|item| item.path() == path).expect("an entry");
             bytes(item).len() as u64
@@ -46,7 +46,7 @@ fn a_file_whose_chunks_a_sync_gives_up_is_read_again_when_they_have_come() {
         let session = play(plan, seed);
         assert!(session.outcomes().all(is_committed));
         lost += session.world.env.seen.chunks_lost;
-        read += session.receiver().seen.read_in_order;
+        read += session.receiver().seen.read.in_order;
     }
     assert!(lost > 400, "{lost} chunks were lost");
     assert!(read >= 40 * (41 + 1 + 7), "{read} chunks were read");
@@ -62,7 +62,7 @@ fn what_an_earlier_session_left_is_read_with_the_rest_and_not_before() {
         plan.terms.in_order = true;
         let session = play(plan, seed);
         assert!(is_committed(session.outcome("big")));
-        assert_eq!((session.receiver().seen.read_in_order, session.receiver().seen.read_back), (21, 0));
+        assert_eq!((session.receiver().seen.read.in_order, session.receiver().seen.read.back), (21, 0));
         assert_eq!(session.sendings().len(), 3);
     }
 }

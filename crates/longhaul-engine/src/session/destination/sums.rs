@@ -4,8 +4,8 @@
 //! In: the sums of chunks that lanes computed as they hashed them, and of those that were read here
 //! and have the digest that they should have: what an earlier session brought, and what is copied
 //! from a file that stood. Or, where one of the checksums does not combine, all bytes of a whole
-//! file in their order (`readback`). Out: the checksums of a file, which are kept with it when it is
-//! sealed. A checksum is never guessed: a file of which a chunk has none gets none. It knows no
+//! file in their order (`readback`). Out: the checksums of a file, which are kept with it when it
+//! is sealed. A checksum is never guessed: a file of which a chunk has none gets none. It knows no
 //! lanes and no messages.
 
 use std::borrow::Cow;

@@ -20,6 +20,7 @@ pub(super) fn check_dirs(dirs: &[Arc<EntryRef>], seen: &Seen) {
     }
 }
 
+/// A message says nothing that was not settled, and asks for no more than there may be.
 pub(super) fn check_said(message: &Message, seen: &Seen) {
     match message {
         Message::Settled(list) => {
