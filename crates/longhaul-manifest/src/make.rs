@@ -73,8 +73,8 @@ pub enum KeptUse {
     /// All that are wanted are computed.
     #[default]
     Ignored,
-    /// They are believed where the file has the length and the time of then, and only what is wanted
-    /// beside them is computed. Whoever may write to the file may have written them.
+    /// They are believed where the file has the length and the time of then, and only what is
+    /// wanted beside them is computed. Whoever may write to the file may have written them.
     Believed,
 }
 
