@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::{Fault, FaultCode, Filter, Mtime, RelPath, Rule, RuleKind};
 use longhaul_manifest::{
-    Algorithm, Algorithms, Draft, Item, ItemKind, KeptUse, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw, Sorter,
-    Watcher, make,
+    Algorithm, Algorithms, Draft, Item, ItemKind, KeptUse, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw,
+    Sorter, Watcher, make,
 };
 use proptest::prelude::*;
 

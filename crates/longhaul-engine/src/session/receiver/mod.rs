@@ -136,7 +136,12 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link,
         machine,
         workers: writing,
-        intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone(), options.preserve.sums.by_chunk()),
+        intake: Intake::new(
+            receiving.slab,
+            options.chunk,
+            receiving.io.affinity().clone(),
+            options.preserve.sums.by_chunk(),
+        ),
         allowed: receiving.allowed,
         names: TakenNames { renamed, replaced: HashSet::new() },
         course,
