@@ -83,7 +83,7 @@ impl RecvSession {
         }
     }
 
-    /// What was written is read.
+    /// Reads again what was written.
     fn read_again(&mut self, env: &mut Env, then: &Then) {
         let now = env.clock.now();
         match then {
