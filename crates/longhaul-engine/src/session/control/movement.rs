@@ -7,6 +7,8 @@
 use std::time::{Duration, Instant};
 
 use longhaul_core::Fault;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::Tally;
 
 use super::signs::LifeSigns;
 use super::{ControlLink, RoundState};
@@ -25,6 +27,8 @@ pub(super) struct Movement {
     moved_by: (u64, Instant),
     /// The payload that had arrived at the last look, bytes, and when it last grew.
     arrived_by: (u64, Instant),
+    /// The most bytes that the other side has said it read back.
+    peer_read: u64,
     /// Whether this side's disk has something to do.
     at_work: bool,
     /// Shows others whether the loop comes to the end of its rounds.
@@ -46,6 +50,7 @@ impl Movement {
             events: 0,
             moved_by: (0, now),
             arrived_by: (0, now),
+            peer_read: 0,
             at_work: false,
             round: RoundMark::default(),
         }
@@ -66,11 +71,19 @@ impl Movement {
     pub(super) fn count(&mut self, event: &SessionEvent) {
         self.round.begin();
         self.events += u64::from(match event {
+            SessionEvent::Inbound(Inbound { message: Message::Tally(tally), .. }) => self.has_read_more(tally),
             SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
-            SessionEvent::Wrote(done) => done.is_heard(),
-            SessionEvent::Read(_) => true,
+            SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
             _ => false,
         });
+    }
+
+    /// Whether the other side has read more back than it ever said. Of a whole file that it reads
+    /// in order nothing else is heard before its end, which may be many hours away.
+    fn has_read_more(&mut self, tally: &Tally) -> bool {
+        let before = self.peer_read;
+        self.peer_read = before.max(tally.read_back);
+        self.peer_read > before
     }
 
     /// The fault by which the session ends if nothing moved in it for too long. Asked once a
@@ -105,26 +118,34 @@ const STALLED_AFTER: Duration = Duration::from_secs(30);
 mod tests {
     use std::sync::Arc;
 
-    use longhaul_core::checksum::Hashing;
-    use longhaul_core::{Algorithms, FileId};
+    use tokio::sync::Semaphore;
 
-    use super::super::WaitsFor;
     use super::*;
     use crate::journals::presence::Presence;
-    use crate::session::destination::DestinationDone;
+    use crate::session::idle::Activity;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Whether a session goes on in which nothing moved for twice its limit, when these come.
+    fn goes_on(tallies: &[Tally]) -> bool {
+        let long_ago = Instant::now().checked_sub(2 * LIMIT).expect("a host that is up for two minutes");
+        let signs = LifeSigns::new(Arc::new(Presence::default()), long_ago);
+        let mut movement = Movement::new(long_ago);
+        movement.set_idle(Idle::new(Some(LIMIT), Activity::new(long_ago)));
+        for tally in tallies {
+            let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("it has one");
+            movement.count(&SessionEvent::Inbound(Inbound { message: Message::Tally(*tally), room }));
+        }
+        movement.find_idle(0, &signs).is_none()
+    }
 
     #[test]
-    fn a_side_that_reads_in_order_and_does_nothing_else_tells_that_its_disk_stalls() {
-        let hashing = || Box::new(Hashing::new(Algorithms::NONE));
-        let read = || DestinationDone::ReadInOrder { file: FileId(0), results: Vec::new(), hashing: hashing() };
-        for (done, stalls) in [(read(), true), (DestinationDone::Journal(Ok(())), false)] {
-            let long_ago = Instant::now().checked_sub(2 * STALLED_AFTER).expect("a host that is up for a minute");
-            let mut movement = Movement::new(long_ago);
-            let signs = LifeSigns::new(Arc::new(Presence::default()), long_ago);
-            movement.settle(&RoundState { waits_for: WaitsFor::Other, at_work: true, remaining: None });
-            movement.count(&SessionEvent::Wrote(done));
-            assert!(movement.find_idle(0, &signs).is_none());
-            assert_eq!(movement.is_stalled(), stalls);
-        }
+    fn a_receiver_that_reads_back_more_and_more_moves_and_other_counters_move_nothing() {
+        let read = |bytes| Tally { read_back: bytes, ..Tally::default() };
+        assert!(goes_on(&[read(1 << 24)]));
+        assert!(!goes_on(&[read(0), Tally { received: 9, durable: 9, standing: 9, ..read(0) }]));
+        let mut movement = Movement::new(Instant::now());
+        let grew = [5, 5, 4, 5, 6].map(|bytes| movement.has_read_more(&read(bytes)));
+        assert_eq!(grew, [true, false, false, false, true], "what was read once counts once");
     }
 }

@@ -108,14 +108,6 @@ pub(crate) enum DestinationDone {
     FinishDirsRefused(Fault),
 }
 
-impl DestinationDone {
-    /// Whether the other side hears of it, at once or with what follows. A file that is read in
-    /// order takes long, and the sender hears nothing before it is read.
-    pub(crate) fn is_heard(&self) -> bool {
-        !matches!(self, DestinationDone::ReadInOrder { .. })
-    }
-}
-
 /// The options of the destination side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DestinationOptions {
