@@ -230,7 +230,7 @@ impl Watched {
         self.owed.came(ReportKind::ReadInOrder, 1);
         self.seen.read.in_order += results.iter().filter(|(_, result)| result.is_ok()).count();
         if let Some(rules) = &mut self.rules {
-            rules.read_in_order(file);
+            rules.read_in_order(file, &results);
         }
         self.machine.handle_read_in_order(now, file, results);
     }

@@ -4,8 +4,10 @@
 //! In: files that are whole, and digests of the chunks that the disk gives back. Out: orders of a
 //! few chunks each, in turn with those of other files. The bytes that were read must have the root
 //! that the sender declared, so that a checksum is of the proven bytes or is none. Where chunks are
-//! lost meanwhile, the reading begins again once they have come. A drain waits for one order.
-//! Knows no checksums.
+//! lost meanwhile, the reading begins again once they have come. A few files are read at a time, and
+//! others wait for their turn. A drain waits for the orders under way. Knows no checksums.
+
+use std::collections::BTreeSet;
 
 use longhaul_core::digest::{Digest, RootMerger};
 use longhaul_core::{Blame, ChunkIndex, ChunkMap, Fault, FaultCode, FileId};
@@ -20,11 +22,12 @@ use crate::time::Timestamp;
 ///
 /// ```text
 /// state     event                                         next state
-/// Due       the file is whole, its root the declared one  Reading
+/// Due       whole, the root the declared one, its turn    Reading
 /// Reading   chunks read, others follow                    Reading
 /// Reading   chunks read, while the session drains         Due
 /// Reading   last chunks read, root is the declared one    Read
-/// Reading   any other root, or an error; the file fails   Unwanted
+/// Reading   last chunks read, any other root              Due
+/// Reading   the same once more, or an error; file fails   Unwanted
 /// Reading   a chunk is lost                               Stale
 /// Stale     chunks read                                   Due
 /// Read      a chunk is lost                               Due
@@ -73,19 +76,49 @@ impl OrderedReading {
     }
 }
 
+/// The files that are being read in order, and those that wait for their turn.
+#[derive(Debug, Default)]
+pub(super) struct OrderedReadings {
+    /// Orders that the disk has, at most one of each file.
+    under_way: usize,
+    /// Files that were whole when they came to wait. One that is not any more gives up its turn.
+    waiting: BTreeSet<FileId>,
+}
+
+impl OrderedReadings {
+    /// Whether a file more may be read.
+    fn has_room(&self) -> bool {
+        self.under_way < FILES_IN_ORDER_MAX
+    }
+
+    /// Panics unless the disk has so many orders.
+    #[cfg(any(test, feature = "audit"))]
+    pub(super) fn audit(&self, under_way: usize) {
+        assert_eq!(self.under_way, under_way, "files that are read in order");
+        assert!(under_way <= FILES_IN_ORDER_MAX, "{under_way} files are read in order");
+    }
+}
+
 /// The outcome of an order.
 enum Progress {
     /// Other chunks follow, from this one on.
     GoOn(ChunkIndex),
     /// The file is read, or has failed, or is to be read again.
     Over,
-    /// The disk gave back other bytes.
+    /// The disk gave back other bytes. It is asked once more, and the file begins again.
+    Again,
+    /// It did so once more.
     Misread,
     /// It could not be read.
     Failed(Fault),
 }
 
 impl LargeTarget {
+    /// Whether the file is to be read, and is not being read.
+    fn is_due(&self) -> bool {
+        matches!(self.checks.in_order, OrderedReading::Due)
+    }
+
     /// Begins to read. `None` if the file is not to be read, or was.
     pub(super) fn begin_in_order(&mut self) -> Option<Vec<ChunkIndex>> {
         let OrderedReading::Due = self.checks.in_order else { return None };
@@ -121,7 +154,11 @@ impl LargeTarget {
             return Progress::GoOn(next);
         };
         if self.declared_root != Some(root) {
-            return Progress::Misread;
+            if std::mem::replace(&mut self.checks.was_misread, true) {
+                return Progress::Misread;
+            }
+            self.checks.in_order = OrderedReading::Due;
+            return Progress::Again;
         }
         self.checks.in_order = OrderedReading::Read;
         Progress::Over
@@ -129,15 +166,37 @@ impl LargeTarget {
 }
 
 impl Receiver {
-    /// Orders the first chunks of a whole file, if it is to be read in order. False if it is not,
-    /// or was.
+    /// Orders the first chunks of a whole file, if it is to be read in order, or has it wait for its
+    /// turn. False if it is not to be read, or was.
     pub(super) fn begin_in_order(&mut self, file: FileId) -> bool {
+        if !self.large(file).is_some_and(|large| large.is_due()) {
+            return false;
+        }
+        if !self.in_order.has_room() {
+            self.in_order.waiting.insert(file);
+            return true;
+        }
         let Some(chunks) = self.large(file).and_then(LargeTarget::begin_in_order) else { return false };
-        self.actions.push(ReceiverAction::ReadInOrder { file, chunks });
+        self.order_in_order(file, chunks);
         true
     }
 
-    /// The digests of chunks that were read in order: all chunks of one order.
+    fn order_in_order(&mut self, file: FileId, chunks: Vec<ChunkIndex>) {
+        self.in_order.under_way += 1;
+        self.actions.push(ReceiverAction::ReadInOrder { file, chunks });
+    }
+
+    /// Lets files that wait take their turn.
+    fn next_in_order(&mut self) {
+        while self.in_order.has_room()
+            && let Some(file) = self.in_order.waiting.pop_first()
+        {
+            self.proceed(file);
+        }
+    }
+
+    /// The digests of chunks that were read in order: all chunks of one order, or those up to the
+    /// first that could not be read.
     pub fn handle_read_in_order(
         &mut self,
         now: Timestamp,
@@ -148,6 +207,7 @@ impl Receiver {
             return;
         }
         let is_draining = self.is_draining();
+        self.in_order.under_way = self.in_order.under_way.saturating_sub(1);
         let Some(large) = self.large(file) else { return };
         let read = results.iter().filter(|(_, result)| result.is_ok());
         let bytes: u64 = read.filter_map(|(index, _)| large.map.len_of(*index)).sum();
@@ -159,9 +219,10 @@ impl Receiver {
         self.tally.read_back += bytes;
         match progress {
             Progress::GoOn(next) if goes_on => {
-                self.actions.push(ReceiverAction::ReadInOrder { file, chunks: some_from(map, next) });
+                self.order_in_order(file, some_from(map, next));
             }
             Progress::GoOn(_) | Progress::Over => {}
+            Progress::Again => self.tally.misread += map.len(),
             Progress::Misread => {
                 self.tally.misread += map.len();
                 let fault = misread("the disk gives back other bytes of the file than were written to it");
@@ -170,6 +231,7 @@ impl Receiver {
             Progress::Failed(fault) => self.fail_file(file, fault),
         }
         self.proceed(file);
+        self.next_in_order();
         self.settle_down(now);
     }
 }
@@ -180,8 +242,11 @@ fn some_from(map: ChunkMap, from: ChunkIndex) -> Vec<ChunkIndex> {
     (from.0..map.chunks().min(from.0.saturating_add(count))).map(ChunkIndex).collect()
 }
 
+/// Files that are read at a time. The disk reads with two threads, and what else is to be read back
+/// waits behind no more orders than these.
+pub const FILES_IN_ORDER_MAX: usize = 2;
 /// Bytes of one order, but for a larger chunk. A drain waits for them, and so does whatever else is
-/// to be read: some tenths of a second.
-const BYTES_AT_ONCE: u64 = 64 << 20;
+/// to be read: a tenth of a second.
+const BYTES_AT_ONCE: u64 = 16 << 20;
 /// Chunks of one order at most.
 const CHUNKS_AT_ONCE: u64 = 64;

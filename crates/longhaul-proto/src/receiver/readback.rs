@@ -40,6 +40,8 @@ pub(super) struct Checks {
     next_held: Option<ChunkIndex>,
     /// How far the file is read in order.
     pub(super) in_order: OrderedReading,
+    /// Whether the disk gave back other bytes when all of it was read in order.
+    pub(super) was_misread: bool,
 }
 
 /// The result of reading a chunk back.

@@ -92,7 +92,14 @@ impl RecvSession {
                 self.machine.handle_read_back(now, *file, found);
             }
             Then::ReadInOrder(file, chunks) => {
-                let found = chunks.iter().map(|index| (*index, self.read_written(env, *file, *index))).collect();
+                let mut found: Vec<(ChunkIndex, Result<Digest, Fault>)> = Vec::new();
+                for index in chunks {
+                    // The first error ends it.
+                    if found.last().is_some_and(|(_, last)| last.is_err()) {
+                        break;
+                    }
+                    found.push((*index, self.read_written(env, *file, *index)));
+                }
                 self.machine.handle_read_in_order(now, *file, found);
             }
             Then::StagedReadBack(ids) => {

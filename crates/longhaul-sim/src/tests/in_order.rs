@@ -37,6 +37,18 @@ fn every_file_of_chunks_is_read_once_in_order_and_those_of_bundles_are_not() {
 }
 
 #[test]
+fn many_files_are_read_a_few_at_a_time_and_each_has_its_turn() {
+    for seed in 0..20 {
+        let files = (0..12).map(|at| file(&format!("f{at}"), (at + 1) * CHUNK)).collect();
+        let mut plan = Plan::one_session(files);
+        plan.terms.in_order = true;
+        let session = play(plan, seed);
+        assert!(session.outcomes().all(is_committed));
+        assert_eq!(session.receiver().seen.read.in_order, (1..=12).sum(), "each chunk once");
+    }
+}
+
+#[test]
 fn a_file_whose_chunks_a_sync_gives_up_is_read_again_when_they_have_come() {
     let (mut lost, mut read) = (0, 0);
     for seed in 0..40 {

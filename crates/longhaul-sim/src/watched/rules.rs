@@ -39,8 +39,8 @@ struct HeldTemp {
     durable: BTreeSet<u64>,
     /// The chunks that each sync under way covers.
     syncs: VecDeque<BTreeSet<u64>>,
-    /// How many chunks were ordered to be read in order, one behind the other.
-    in_order: u64,
+    /// How far it was read in order.
+    in_order: in_order::ReadSoFar,
     /// Whether a sync of it failed, so that no more of it can be made durable.
     unsynced: bool,
     /// Operations under way.
@@ -201,7 +201,7 @@ impl Rules {
             checked: BTreeSet::new(),
             durable: BTreeSet::new(),
             syncs: VecDeque::new(),
-            in_order: 0,
+            in_order: in_order::ReadSoFar::default(),
             unsynced: false,
             outstanding: 0,
             steps: BTreeSet::new(),
@@ -288,7 +288,7 @@ impl Rules {
         let unchecked = temp.map.chunks() - temp.checked.len() as u64;
         assert!(!must_read_back || unchecked == 0, "{unchecked} chunks were never read back");
         assert_eq!(temp.written.len() as u64, temp.map.chunks(), "sealed before all was written");
-        assert!(!must_read_in_order || temp.in_order == temp.map.chunks(), "sealed before it was read in order");
+        assert!(!must_read_in_order || temp.in_order.is_all(temp.map.chunks()), "sealed before it was read in order");
         assert_eq!(temp.outstanding, 0, "sealed while the disk was at work");
         assert!(temp.steps.insert(EntryStep::SealOrdered));
         temp.outstanding += 1;
@@ -395,6 +395,7 @@ impl Rules {
                     temp.written.remove(&index.0);
                     temp.synced.remove(&index.0);
                     temp.lost.insert(index.0);
+                    temp.in_order.lost();
                 }
             }
             Err(_) => temp.unsynced = true,
