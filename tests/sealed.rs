@@ -89,6 +89,59 @@ fn all_that_a_manifest_has_is_shown_and_comes_back_from_lists() {
     host.run(["manifest", "show", "--json", "--sums", "b3", "one"]).succeed();
 }
 
+/// The lines of a program of the system, for all files of the dataset.
+fn lines_of(program: &str, top: &Path) -> String {
+    let names = ["a-b", "a/large", "a/small", "empty"];
+    let output = std::process::Command::new(program).args(names).current_dir(top).output().expect("coreutils");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn lists_of_any_checksum_keep_it_and_are_compared_by_what_both_sides_have() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    let make = |out: &str, sums: &str| host.run(["manifest", "make", "ds", "-o", out, "--checksum", sums]).succeed();
+    make("some", "md5,crc32c");
+    make("others", "sha256");
+    for (program, format) in [("md5sum", "md5"), ("sha256sum", "sha256")] {
+        files::write(host.path(format), lines_of(program, &host.path("ds")));
+        host.run(["manifest", "import", "--format", format, format, "-o", &format!("of-{format}")]).succeed();
+        let shown = host.run(["manifest", "show", "--sums", format, &format!("of-{format}")]).succeed();
+        assert_eq!(shown.stdout_text(), lines_of(program, &host.path("ds")), "{format}");
+    }
+    host.run(["manifest", "diff", "some", "of-md5"]).succeed();
+    host.run(["manifest", "diff", "others", "of-sha256"]).succeed();
+    host.run(["manifest", "merge", "of-md5", "of-sha256", "-o", "both"]).succeed();
+    host.run(["manifest", "diff", "both", "others"]).succeed();
+    let items = host.run(["manifest", "show", "--json", "-l", "both"]).succeed().events_of("item");
+    let names: Vec<_> = items[0]["checksums"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["md5", "sha256"]);
+    fs::write(host.path("ds/a-b"), "0123456789").unwrap();
+    make("after", "md5");
+    assert_eq!(host.run(["manifest", "diff", "both", "after"]).fail(6).stdout_text(), "changed: a-b\n");
+}
+
+#[test]
+fn what_a_transfer_kept_with_its_files_is_in_their_manifest_if_it_is_believed() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["copy", "--extra-checksum", "md5,adler32", "ds/", "there"]).succeed();
+    files::write(host.path("md5"), lines_of("md5sum", &host.path("ds")));
+    host.run(["manifest", "import", "--format", "md5", "md5", "-o", "want"]).succeed();
+    host.run(["manifest", "make", "there", "-o", "plain"]).succeed();
+    host.run(["manifest", "show", "--sums", "md5", "plain"]).fail(23);
+    host.run(["manifest", "make", "there", "-o", "one", "--kept-checksums"]).succeed();
+    let shown = host.run(["manifest", "show", "--json", "one"]).succeed();
+    assert_eq!(shown.events_of("manifest")[0]["checksums"], serde_json::json!(["md5", "adler32"]), "{shown}");
+    host.run(["manifest", "diff", "one", "want"]).succeed();
+    fs::write(host.path("there/a-b"), "0123456789").unwrap();
+    host.run(["manifest", "make", "there", "-o", "two", "--kept-checksums"]).succeed();
+    let left = host.run(["manifest", "show", "--sums", "md5", "two"]).fail(23);
+    assert_eq!(left.stdout_text().lines().count(), 3, "what was kept with the old content says nothing: {left}");
+    host.run(["manifest", "make", "there", "-o", "three", "--kept-checksums", "--checksum", "md5"]).succeed();
+    assert_eq!(host.run(["manifest", "diff", "want", "three"]).fail(6).stdout_text(), "changed: a-b\n");
+}
+
 #[test]
 fn a_merge_has_only_the_kinds_that_all_of_its_manifests_list() {
     let host = Host::new();

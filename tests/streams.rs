@@ -268,6 +268,7 @@ fn what_a_stream_does_not_go_together_with_is_a_usage_error() {
         (&["pull", "--json", &f, "-"], "standard output"),
         (&["pull", "--manifest", "-", &f, "-"], "standard output"),
         (&["pull", "--verify", "disk", &f, "-"], "reads back"),
+        (&["pull", "--extra-checksum", "crc32c,md5", &f, "-"], "read once more"),
         (&["pull", "--tar", &f, "there"], "--tar writes an archive"),
         (&["pull", "--to-device", &f, "-"], "--to-device"),
         (&["pull", "--block-size", "1KiB", &f, "-"], "64KiB to 16MiB"),

@@ -3,13 +3,14 @@
 //! In: bytes, or digests of other programs. Out: [`Sums`], the checksums that are known of a file.
 //! Knows no files.
 
+mod hashing;
 mod parts;
 
 use std::fmt;
 
-use blake3::Hasher;
 use serde::{Deserialize, Serialize};
 
+pub use hashing::Hashing;
 pub use parts::{ChunkSums, PartSums};
 
 /// A kind of checksum. Its number is its bit in the bytes of a segment; numbers are only ever
@@ -76,7 +77,12 @@ impl Algorithm {
 
     /// Whether [`Hashing`] computes it. Others are only read from lists.
     pub const fn is_computed(self) -> bool {
-        matches!(self, Algorithm::Blake3 | Algorithm::Adler32 | Algorithm::Crc32c)
+        !matches!(self, Algorithm::Sha1 | Algorithm::Sha512)
+    }
+
+    /// Whether the checksum of a file follows from those of its parts, whatever their order.
+    const fn combines(self) -> bool {
+        matches!(self, Algorithm::Adler32 | Algorithm::Crc32c)
     }
 
     const fn bit(self) -> u8 {
@@ -147,6 +153,25 @@ impl Algorithms {
     #[must_use]
     pub const fn without(self, other: Algorithms) -> Algorithms {
         Algorithms(self.0 & !other.0)
+    }
+
+    /// The ones that combine: chunks may come in any order ([`PartSums`]).
+    #[must_use]
+    pub fn combining(self) -> Algorithms {
+        self.iter().filter(|algorithm| algorithm.combines()).fold(Algorithms::NONE, Algorithms::with)
+    }
+
+    /// The ones that need all bytes of a file in their order.
+    #[must_use]
+    pub fn in_order(self) -> Algorithms {
+        self.without(self.combining())
+    }
+
+    /// The ones that are computed of each chunk as it comes: all that combine, but none if the file
+    /// is read in order for another one.
+    #[must_use]
+    pub fn by_chunk(self) -> Algorithms {
+        if self.in_order().is_empty() { self } else { Algorithms::NONE }
     }
 
     /// All of both.
@@ -289,57 +314,6 @@ impl Sums {
     }
 }
 
-/// Checksums being computed, over the bytes of a file in order.
-pub struct Hashing {
-    wanted: Algorithms,
-    blake3: Option<Box<Hasher>>,
-    adler32: Option<simd_adler32::Adler32>,
-    crc32c: Option<u32>,
-}
-
-impl Hashing {
-    /// Begins those of `wanted` that are computed.
-    pub fn new(wanted: Algorithms) -> Hashing {
-        Hashing {
-            wanted,
-            blake3: wanted.has(Algorithm::Blake3).then(Default::default),
-            adler32: wanted.has(Algorithm::Adler32).then(simd_adler32::Adler32::new),
-            crc32c: wanted.has(Algorithm::Crc32c).then_some(0),
-        }
-    }
-
-    /// Takes the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        if let Some(blake3) = &mut self.blake3 {
-            blake3.update(bytes);
-        }
-        if let Some(adler32) = &mut self.adler32 {
-            adler32.write(bytes);
-        }
-        if let Some(crc32c) = &mut self.crc32c {
-            *crc32c = crc32c::crc32c_append(*crc32c, bytes);
-        }
-    }
-
-    /// The checksums of all bytes.
-    pub fn finish(self) -> Sums {
-        let mut sums = Sums::default();
-        for algorithm in self.wanted.iter() {
-            let bytes = match algorithm {
-                Algorithm::Blake3 => self.blake3.as_ref().map(|hasher| hasher.finalize().as_bytes().to_vec()),
-                Algorithm::Adler32 => self.adler32.as_ref().map(|adler| adler.clone().finish().to_be_bytes().to_vec()),
-                Algorithm::Crc32c => self.crc32c.map(|crc| crc.to_be_bytes().to_vec()),
-                Algorithm::Sha256 | Algorithm::Md5 | Algorithm::Sha1 | Algorithm::Sha512 => None,
-            };
-            if let Some(bytes) = bytes {
-                sums.known = sums.known.with(algorithm);
-                sums.bytes.extend(bytes);
-            }
-        }
-        sums
-    }
-}
-
 /// The Adler-32 of two stretches of bytes, one behind the other, from the checksum of each and the
 /// length of the second.
 pub fn adler32_combine(first: u32, second: u32, second_bytes: u64) -> u32 {
@@ -427,11 +401,22 @@ mod tests {
         let sums = hashing.finish();
         assert_eq!(sums.hex(Algorithm::Crc32c).as_deref(), Some("e3069283"));
         assert_eq!(sums.hex(Algorithm::Adler32).as_deref(), Some("091e01de"));
+        assert_eq!(sums.hex(Algorithm::Md5).as_deref(), Some("25f9e794323b453885f5181f1b624d0b"));
+        let sha256 = "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225";
+        assert_eq!(sums.hex(Algorithm::Sha256).as_deref(), Some(sha256));
         assert_eq!(sums.hex(Algorithm::Blake3), Some(blake3::hash(b"123456789").to_hex().to_string()));
         assert_eq!(
             sums.known(),
             Algorithm::ALL.into_iter().filter(|one| one.is_computed()).fold(Algorithms::default(), Algorithms::with)
         );
+    }
+
+    #[test]
+    fn every_algorithm_combines_or_needs_the_bytes_in_order() {
+        let combining = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
+        assert_eq!((all().combining(), all().in_order()), (combining, all().without(combining)));
+        assert_eq!(combining.in_order(), Algorithms::NONE);
+        assert_eq!((combining.by_chunk(), combining.with(Algorithm::Md5).by_chunk()), (combining, Algorithms::NONE));
     }
 
     #[test]

@@ -36,8 +36,10 @@ pub struct Make {
     pub tree: PathBuf,
     /// The directory of the manifest. If it lies in the tree, it is left out.
     pub out: PathBuf,
-    /// The checksums that are computed of each file.
+    /// The checksums that each file is to have.
     pub sums: Algorithms,
+    /// The use of checksums that are kept with files.
+    pub kept: KeptUse,
     /// The filter of names; an excluded directory is not entered.
     pub filter: Filter,
     /// Threads that list and read.
@@ -52,8 +54,28 @@ impl Make {
         let (sums, filter) = (Algorithms::default(), Filter::default());
         let threads = thread::available_parallelism().map_or(1, usize::from) * THREADS_PER_CPU;
         let threads = threads.clamp(2, THREADS_MAX);
-        Make { tree: tree.into(), out: out.into(), sums, filter, threads, segment_items: SEGMENT_ITEMS_MAX }
+        let (tree, out, segment_items) = (tree.into(), out.into(), SEGMENT_ITEMS_MAX);
+        Make { tree, out, sums, kept: KeptUse::Ignored, filter, threads, segment_items }
     }
+
+    /// The checksums, and their use, in the words of the scan's terms.
+    fn checksums(&self) -> String {
+        match self.kept {
+            KeptUse::Ignored => self.sums.to_string(),
+            KeptUse::Believed => format!("{} kept", self.sums),
+        }
+    }
+}
+
+/// The use of the checksums that a transfer kept with a file, in an extended attribute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeptUse {
+    /// All that are wanted are computed.
+    #[default]
+    Ignored,
+    /// They are believed where the file has the length and the time of then, and only what is
+    /// wanted beside them is computed. Whoever may write to the file may have written them.
+    Believed,
 }
 
 /// The watcher of a manifest being made.
@@ -114,7 +136,7 @@ pub fn make(make: &Make, watcher: &dyn Watcher) -> Result<Made, ManifestError> {
     let terms = Terms {
         tree: whole_path(&make.tree)?,
         inode: reader.inode()?,
-        checksums: make.sums.to_string(),
+        checksums: make.checksums(),
         filter: format!("{:?}", make.filter.rules()),
     };
     let mut draft = Draft::hold(&make.out)?.with_segments_of(make.segment_items);

@@ -143,6 +143,8 @@ pub(crate) struct Terms {
     pub(crate) group: SyncGroup,
     /// Whether everything is read back from the medium before it is journalled or renamed.
     pub(crate) read_back: bool,
+    /// Whether files have checksums that need their bytes in order.
+    pub(crate) in_order: bool,
     /// The order in which chunks are asked for. In sequence the destination writes them in it.
     pub(crate) order: WantOrder,
     /// Bytes of small files that a sender may say before anybody asked for them. 0: none.
@@ -160,6 +162,7 @@ impl Terms {
             digests: SkippedDigests::Unwanted,
             group,
             read_back: false,
+            in_order: false,
             order: WantOrder::Any,
             unasked_bytes: 0,
         }
@@ -237,6 +240,7 @@ impl Plan {
         .hanging(rng)
         .overtaking(rng)
         .saying_unasked(rng)
+        .reading_in_order(rng)
     }
 
     /// Lets units overtake each other on the lanes of some worlds, as in datagrams, which are
@@ -346,7 +350,7 @@ impl Plan {
             bundled_max: self.bundled_max,
             policy: Policy { if_exists: terms.if_exists, may_modify: terms.may_modify },
             landing: terms.landing.clone(),
-            preserve: Preserve { hardlinks: true, ..Preserve::default() },
+            preserve: Preserve { hardlinks: true, sums: terms.sums(), ..Preserve::default() },
             dry_run: terms.dry_run,
             group: terms.group,
             read_back: terms.read_back,
@@ -363,14 +367,6 @@ impl Plan {
     /// Chunks of the whole tree.
     pub(crate) fn chunks(&self) -> u64 {
         self.items.iter().map(Item::chunks).sum()
-    }
-}
-
-impl HangRates {
-    /// None in most worlds.
-    pub(crate) fn drawn(rng: &mut Rng) -> HangRates {
-        let mut rare = |most: u64| if rng.permille(250) { rng.below(most) as u32 } else { 0 };
-        HangRates { chunks: rare(400), files: rare(600) }
     }
 }
 

@@ -6,12 +6,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longhaul_core::{FaultCode, IfExists};
+use longhaul_core::{Algorithm, Algorithms, FaultCode, IfExists};
 use longhaul_proto::receiver::{Landing, SkippedDigests, Source, SyncGroup};
 
 use crate::plan::{CHUNK, HangRates, Item, LaneRates, Plan, Rates, Terms};
 use crate::rng::Rng;
 use crate::scene::{Left, Scene, Standing};
+
+impl Terms {
+    /// The further checksums of files.
+    pub(crate) fn sums(&self) -> Algorithms {
+        if self.in_order { Algorithms::NONE.with(Algorithm::Md5) } else { Algorithms::NONE }
+    }
+}
+
+impl HangRates {
+    /// None in most worlds.
+    pub(crate) fn drawn(rng: &mut Rng) -> HangRates {
+        let mut rare = |most: u64| if rng.permille(250) { rng.below(most) as u32 } else { 0 };
+        HangRates { chunks: rare(400), files: rare(600) }
+    }
+}
 
 impl Plan {
     /// One session that sends `items`, under the most ordinary circumstances.
@@ -70,7 +85,14 @@ impl Plan {
         plan.scene.hesitates = *rng.pick(&[0, 0, 100, 900]);
         plan.rates.names.unseen = if rng.permille(300) { rng.below(60) as u32 } else { 0 };
         plan.rates.hangs = HangRates::drawn(rng);
-        plan.overtaking(rng).saying_unasked(rng)
+        plan.overtaking(rng).saying_unasked(rng).reading_in_order(rng)
+    }
+
+    /// Lets some worlds have checksums that need all bytes in order. Drawn behind the rest, so that
+    /// the worlds of all seeds are otherwise as before this existed.
+    pub(crate) fn reading_in_order(mut self, rng: &mut Rng) -> Plan {
+        self.terms.in_order = rng.permille(250);
+        self
     }
 
     /// Lets senders say small files before anybody asked for them, in half of the worlds. Nobody

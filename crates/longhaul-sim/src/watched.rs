@@ -51,14 +51,23 @@ pub(crate) struct Seen {
     pub(crate) barriers: usize,
     /// Chunks of standing files that were copied.
     pub(crate) copies: usize,
-    /// Chunks and small files that were read back.
-    pub(crate) read_back: usize,
+    /// The reading of what was written.
+    pub(crate) read: ReadSeen,
     /// The rounds in which it heard events and its orders were carried out.
     pub(crate) rounds: Rounds,
     /// Times that nothing could happen before a timeout of the machine.
     pub(crate) waits: usize,
     /// `None` while the session goes on.
     pub(crate) end: Option<ReceiverEnd>,
+}
+
+/// The reading of what was written.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSeen {
+    /// Chunks and small files that were read back.
+    pub(crate) back: usize,
+    /// Chunks that were read in order.
+    pub(crate) in_order: usize,
 }
 
 /// The rounds of a machine.
@@ -204,17 +213,32 @@ impl Watched {
         results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
     ) {
         self.owed.came(ReportKind::ReadBack, 1);
-        self.seen.read_back += results.iter().filter(|(_, result)| result.is_ok()).count();
+        self.seen.read.back += results.iter().filter(|(_, result)| result.is_ok()).count();
         if let Some(rules) = &mut self.rules {
             rules.read_back(file, &results);
         }
         self.machine.handle_read_back(now, file, results);
     }
 
+    /// See [`Receiver::handle_read_in_order`].
+    pub(crate) fn handle_read_in_order(
+        &mut self,
+        now: Timestamp,
+        file: FileId,
+        results: Vec<(ChunkIndex, Result<Digest, Fault>)>,
+    ) {
+        self.owed.came(ReportKind::ReadInOrder, 1);
+        self.seen.read.in_order += results.iter().filter(|(_, result)| result.is_ok()).count();
+        if let Some(rules) = &mut self.rules {
+            rules.read_in_order(file, &results);
+        }
+        self.machine.handle_read_in_order(now, file, results);
+    }
+
     /// See [`Receiver::handle_read_staged`].
     pub(crate) fn handle_read_staged(&mut self, now: Timestamp, results: Vec<(FileId, Result<Hash32, Fault>)>) {
         self.owed.came(ReportKind::ReadStaged, 1);
-        self.seen.read_back += results.len();
+        self.seen.read.back += results.len();
         self.machine.handle_read_staged(now, results);
     }
 

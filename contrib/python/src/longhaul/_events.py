@@ -117,6 +117,8 @@ class File(_Named):
     reason: Optional[str] = None
     adler32: Optional[str] = None
     crc32c: Optional[str] = None
+    md5: Optional[str] = None
+    sha256: Optional[str] = None
 
 
 @dataclass(frozen=True)

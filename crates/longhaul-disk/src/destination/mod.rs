@@ -264,8 +264,9 @@ pub trait TargetTree: Send + Sync + 'static {
     }
 
     /// Reads `len` bytes at `place` of a file back from the medium into `slot`, past the page cache
-    /// where the file system lets it. The range must be covered by a sync that has ended. The rest
-    /// of the slot may change.
+    /// where the file system lets it. The range must have been written, and be written by nothing
+    /// meanwhile. Only bytes that a sync covers that has ended are the medium's: others may be read
+    /// too, and show what a later sync makes durable. The rest of the slot may change.
     ///
     /// # Errors
     /// The system's error.

@@ -41,7 +41,8 @@ impl Daemon {
             let message = "this key may not measure at this daemon";
             return Err(Fault::new(FaultCode::Denied, Blame::Local, message).hint(hint::Daemon::AskForBench { client }));
         }
-        if bytes == 0 || transfer.dry_run || transfer.read_back || transfer.digests {
+        let is_read = transfer.read_back || !transfer.preserve.sums.in_order().is_empty();
+        if bytes == 0 || transfer.dry_run || is_read || transfer.digests {
             let message = "a measurement of nothing, or of what a memory does not do";
             return Err(Fault::new(FaultCode::Unsupported, Blame::Local, message));
         }

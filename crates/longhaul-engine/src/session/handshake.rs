@@ -419,6 +419,12 @@ pub(crate) mod tests {
             assert_eq!(fault.hint, Some(hint::Program::UpdateOrSumLess.into()));
         }
         assert_eq!(need_metadata(preserve, &welcome(CAP_ADLER32 | CAP_CRC32C)), Ok(()));
+        // A build that knew these two alone.
+        let preserve = Preserve { sums: preserve.sums.with(Algorithm::Md5).with(Algorithm::Sha256), ..preserve };
+        let fault = need_metadata(preserve, &welcome(CAP_ADLER32 | CAP_CRC32C)).expect_err("an older build");
+        assert!(fault.message.as_str().ends_with("sha256 md5"), "{}", fault.message);
+        let all = welcome(longhaul_proto::wire::message::extras_carried(preserve));
+        assert_eq!(need_metadata(preserve, &all), Ok(()));
     }
 
     #[test]

@@ -90,7 +90,8 @@ impl Idle {
 }
 
 /// Whether a message of the other side moves a session towards its end. Signs of life, counters and
-/// messages about lanes and rates can go on for ever.
+/// messages about lanes and rates can go on for ever. (Of one counter that grows `control` takes
+/// note: the bytes that a receiver has read back.)
 pub(crate) fn moves(message: &Message) -> bool {
     match message {
         Message::Extras(extras) => !extras.entries.is_empty(),

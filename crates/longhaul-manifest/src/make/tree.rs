@@ -15,19 +15,21 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, PathError, RelPath, TempName};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, fgetxattr, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::{Find, Make, beneath};
+use super::{Find, KeptUse, Make, beneath};
 use crate::error::{ManifestError, code_of, shown, words};
 use crate::item::{Item, ItemKind};
 use longhaul_core::checksum::{Algorithms, Hashing, Sums};
+use longhaul_core::kept_sums::{KEPT_SUMS_BYTES_MAX, KEPT_SUMS_NAME, KeptSums};
 
 /// Reads the tree.
 pub(super) struct Reader {
     tree: PathBuf,
     top: OwnedFd,
     sums: Algorithms,
+    kept: KeptUse,
     filter: Filter,
     /// The device and inode of the manifest's own directory.
     out: Option<(u64, u64)>,
@@ -129,7 +131,8 @@ impl Reader {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, &make.tree, flags, Mode::empty());
         let top = top.map_err(|error| ManifestError::file("open the directory", &make.tree)(error.into()))?;
-        Ok(Reader { tree: make.tree.clone(), top, sums: make.sums, filter: make.filter.clone(), out: None })
+        let (tree, filter) = (make.tree.clone(), make.filter.clone());
+        Ok(Reader { tree, top, sums: make.sums, kept: make.kept, filter, out: None })
     }
 
     /// The same, which leaves this directory out.
@@ -234,7 +237,10 @@ impl Reader {
             Err(error) => return Some(Find::Fault(self.fault("examine", &path, error))),
         };
         let what = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if self.sums.is_empty() => return Some(file(path, &stat, Sums::default())),
+            FileType::RegularFile if self.sums.is_empty() => {
+                let sums = self.kept_by_name(listed, name, &stat);
+                return Some(file(path, &stat, sums));
+            }
             FileType::RegularFile => return self.digest(listed, name, path, buffer, is_stopped),
             FileType::Directory => return Some(Find::Item(Item::dir(path))),
             FileType::Symlink => return Some(self.link(listed, name, path, &stat)),
@@ -264,7 +270,33 @@ impl Reader {
         Find::Fault(Fault::new(FaultCode::Unsupported, Blame::Local, message).about(shown(&whole)))
     }
 
-    /// Reads a file and computes its checksums; once more if it changes meanwhile.
+    /// The checksums that are kept with a file that is open and has this length and time, if they
+    /// are to be believed.
+    fn kept(&self, fd: impl AsFd, stat: &Stat) -> Sums {
+        if self.kept == KeptUse::Ignored {
+            return Sums::default();
+        }
+        let mut room = [0; KEPT_SUMS_BYTES_MAX];
+        let len = fgetxattr(fd, KEPT_SUMS_NAME, &mut room[..]).unwrap_or_default();
+        let kept = room.get(..len).and_then(KeptSums::parse);
+        let kept = kept.filter(|kept| kept.is_of(stat.st_size as u64, mtime_of(stat)));
+        kept.map(|kept| kept.file.sums).unwrap_or_default()
+    }
+
+    /// The same of a file that need not be read. One that cannot be opened has none.
+    fn kept_by_name(&self, listed: &Listed, name: &[u8], stat: &Stat) -> Sums {
+        if self.kept == KeptUse::Ignored {
+            return Sums::default();
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&listed.dir, name, flags, Mode::empty());
+        // Another file may have taken the name.
+        let is_it = |fd: &OwnedFd| fstat(fd).is_ok_and(|now| version_of(&now) == version_of(stat));
+        opened.ok().filter(is_it).map(|fd| self.kept(fd, stat)).unwrap_or_default()
+    }
+
+    /// Reads a file and computes its checksums; once more if it changes meanwhile. What is kept
+    /// with it and believed is not computed.
     fn digest(
         &self,
         listed: &Listed,
@@ -285,8 +317,13 @@ impl Reader {
             if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
                 break;
             }
+            let kept = self.kept(&fd, &before);
+            let lacking = self.sums.without(kept.known());
+            if lacking.is_empty() {
+                return Some(file(path, &before, kept));
+            }
             let mut file_of = File::from(fd);
-            let mut hashing = Hashing::new(self.sums);
+            let mut hashing = Hashing::new(lacking);
             let mut bytes = 0;
             loop {
                 match file_of.read(buffer) {
@@ -307,7 +344,9 @@ impl Reader {
             }
             let is_same = fstat(file_of.as_fd()).is_ok_and(|after| version_of(&after) == version_of(&before));
             if is_same && bytes == before.st_size as u64 {
-                return Some(file(path, &before, hashing.finish()));
+                // They have none in common.
+                let sums = hashing.finish().united(&kept).unwrap_or_default();
+                return Some(file(path, &before, sums));
             }
         }
         let whole = beneath(&self.tree, &path);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longhaul_core::{Fault, FaultCode, Filter, RelPath, Rule, RuleKind};
+use longhaul_core::{Fault, FaultCode, Filter, Mtime, RelPath, Rule, RuleKind};
 use longhaul_manifest::{
-    Algorithm, Algorithms, Draft, Item, ItemKind, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw, Sorter,
-    Watcher, make,
+    Algorithm, Algorithms, Draft, Item, ItemKind, KeptUse, Lists, Made, Make, ManifestError, Sealed, SegmentFlaw,
+    Sorter, Watcher, make,
 };
 use proptest::prelude::*;
 
@@ -93,6 +93,51 @@ fn a_manifest_has_all_files_links_and_directories_in_the_order_of_their_bytes() 
     assert_eq!(x.sums.hex(Algorithm::Adler32).as_deref(), Some("00320032"));
     let link = all(&made.sealed).into_iter().find(|item| item.path.as_bytes() == b"link").unwrap();
     assert_eq!(link.kind, ItemKind::Link { target: b"a/x".to_vec() });
+}
+
+/// Keeps a line of checksums with a file. False: this file system keeps none.
+fn keep(top: &Path, name: &str, line: impl Fn(u64, Mtime) -> String) -> bool {
+    let path = top.join("tree").join(name);
+    let stat = fs::metadata(&path).unwrap();
+    let line = line(stat.len(), Mtime::said(stat.mtime(), stat.mtime_nsec() as u32));
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&path, "user.longhaul.checksum", line.as_bytes(), flags).is_ok()
+}
+
+#[test]
+fn kept_checksums_are_believed_where_that_is_asked_for_and_length_and_time_are_those_of_then() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("good", "1"), ("late", "2"), ("long", "3"), ("none", "4")]);
+    let line = |len: u64, at: Mtime| format!("1 len={len} mtime={}.{:09} md5={}", at.secs, at.nanos, "ab".repeat(16));
+    let is_kept = keep(top.path(), "good", line)
+        && keep(top.path(), "late", |len, at| line(len, Mtime::said(at.secs - 1, at.nanos)))
+        && keep(top.path(), "long", |len, at| line(len + 1, at));
+    if !is_kept {
+        return;
+    }
+    let md5 = |kept, sums, out: &str| {
+        let made = made(&Make { kept, sums, out: top.path().join(out), ..asked(top.path()) }).0;
+        let md5 = |item: Item| item.sums.hex(Algorithm::Md5).map(|hex| hex.starts_with("abab"));
+        all(&made.sealed).into_iter().map(md5).collect::<Vec<_>>()
+    };
+    let (none, one) = (Algorithms::NONE, Algorithms::NONE.with(Algorithm::Md5));
+    assert_eq!(md5(KeptUse::Ignored, none, "a"), [None; 4]);
+    assert_eq!(md5(KeptUse::Believed, none, "b"), [Some(true), None, None, None]);
+    assert_eq!(md5(KeptUse::Ignored, one, "c"), [Some(false); 4]);
+    assert_eq!(md5(KeptUse::Believed, one, "d"), [Some(true), Some(false), Some(false), Some(false)]);
+    let both = made(&Make { kept: KeptUse::Believed, out: top.path().join("e"), ..asked(top.path()) }).0;
+    let known: Vec<_> = all(&both.sealed).iter().map(|item| item.sums.known().to_string()).collect();
+    assert_eq!(known, ["b3 md5 adler32", "b3 adler32", "b3 adler32", "b3 adler32"], "what is lacking is computed");
+}
+
+#[test]
+fn a_scan_that_believes_goes_on_only_with_one_that_did() {
+    let top = tempfile::tempdir().unwrap();
+    plant(top.path(), [("a", "1"), ("b", "2")]);
+    assert!(matches!(make(&asked(top.path()), &Ear::new(0)), Err(ManifestError::Stopped)));
+    let believing = Make { kept: KeptUse::Believed, ..asked(top.path()) };
+    assert!(matches!(make(&believing, &Ear::new(9)), Err(ManifestError::OtherDraft { of: "checksums", .. })));
+    made(&asked(top.path()));
 }
 
 #[test]

@@ -257,6 +257,16 @@ impl Receiver {
             let held = slot.entry.clone();
             return self.retouch(vec![held]);
         }
+        if self.begin_in_order(id) {
+            return;
+        }
+        self.seal(id);
+    }
+
+    /// Orders the seal of a whole file.
+    fn seal(&mut self, id: FileId) {
+        let Some(slot) = self.manifest.get_mut(id) else { return };
+        let EntryState::Large(large) = &mut slot.state else { return };
         steps::step(&mut large.stage, LargeStage::Sealing);
         self.unsynced.leave(id, large);
         self.actions.push(ReceiverAction::Seal(slot.entry.clone()));

@@ -122,7 +122,7 @@ pub(super) enum Leftover {
 /// Creating    temporary made, or the one of the partial opened  Open
 /// Creating    that failed                                       Waiting (fails)
 /// Open        enough bytes or time for a group sync             Syncing
-/// Open        all chunks written, root is the declared one      Sealing
+/// Open        all chunks written (and read), root as declared   Sealing
 /// Open        it fails, and the disk has no work on it          (settled)
 /// Syncing     sync over, well or not                            Open
 /// Sealing     length and metadata set                           Staged

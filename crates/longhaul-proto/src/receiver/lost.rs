@@ -89,6 +89,7 @@ impl LargeTarget {
             (lost.digest, lost.before, lost.standing_digest) = (None, chunk.digest, None);
             (lost.judged, lost.is_resumed, lost.is_given_up) = (false, false, false);
         }
+        self.checks.in_order.lost();
         self.lost.unasked.insert(index);
         self.lost.awaited += 1;
         Ok(())

@@ -234,6 +234,16 @@ pub enum ReceiverAction {
         /// The chunks.
         chunks: Vec<ChunkIndex>,
     },
+    /// Read these chunks of a whole file, which follow those of the order before, or are the first,
+    /// for checksums that need all bytes in order:
+    /// [`Receiver::handle_read_in_order`](super::Receiver::handle_read_in_order) with their
+    /// digests.
+    ReadInOrder {
+        /// The file.
+        file: FileId,
+        /// The chunks, in their order.
+        chunks: Vec<ChunkIndex>,
+    },
     /// Append these records; if chunks are among them, make everything appended so far durable:
     /// [`Receiver::handle_journal`](super::Receiver::handle_journal). One order is under way at a
     /// time.

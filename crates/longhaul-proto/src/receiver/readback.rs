@@ -5,7 +5,7 @@
 //! the journal and verdicts, or chunks that are wanted again. A chunk has no verdict until then, so
 //! that the sender will still send it. Chunks of an earlier session are read back too, beside the
 //! rest, as it is unknown how they were verified; these also if nothing else is read back and the
-//! file is to have further checksums. Knows nothing of how a medium is read.
+//! file is to have further checksums that combine. Knows nothing of how a medium is read.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::limits::{ATTEMPTS_MAX, CHUNKS_WANTED_MAX};
@@ -13,6 +13,7 @@ use longhaul_core::{Blame, BundleId, ChunkIndex, Fault, FaultCode, FileId, Unit,
 
 use super::bundles::{Reading, Unread};
 use super::chunks::{ChunkEvent, ChunkState};
+use super::in_order::OrderedReading;
 use super::large::{LargeStage, LargeTarget, Leftover};
 use super::order::{ReceiverConfig, SyncGroup};
 use super::partial::Source;
@@ -37,6 +38,10 @@ pub(super) struct Checks {
     /// The chunk from which on chunks of an earlier session are still to be read back. `None` if
     /// none are.
     next_held: Option<ChunkIndex>,
+    /// How far the file is read in order.
+    pub(super) in_order: OrderedReading,
+    /// Whether the disk gave back other bytes when all of it was read in order.
+    pub(super) was_misread: bool,
 }
 
 /// The result of reading a chunk back.
@@ -51,9 +56,11 @@ enum Check {
 impl Checks {
     /// The checks that a receiver wants. For further checksums, chunks of an earlier session are
     /// read in any case: nobody summed them for this one, and what is summed must be what is known.
+    /// Where the whole file is read in order, that is enough.
     pub(super) fn under(config: &ReceiverConfig) -> Checks {
-        let on = config.read_back;
-        Checks { on, reads_held: on || !config.preserve.sums.is_empty(), ..Checks::default() }
+        let (on, in_order) = (config.read_back, OrderedReading::under(config));
+        let sums_held = !config.preserve.sums.is_empty() && !in_order.is_wanted();
+        Checks { on, reads_held: on || sums_held, in_order, ..Checks::default() }
     }
 
     pub(super) fn are_on(&self) -> bool {
@@ -61,7 +68,7 @@ impl Checks {
     }
 
     pub(super) fn are_under_way(&self) -> bool {
-        self.judging || self.fresh + self.earlier > 0
+        self.judging || self.fresh + self.earlier > 0 || self.in_order.is_under_way()
     }
 
     pub(super) fn are_over(&self) -> bool {

@@ -21,12 +21,12 @@ fn later() -> Timestamp {
 }
 
 /// The digest of a chunk of these tests.
-fn cv(index: u64) -> Digest {
+pub(super) fn cv(index: u64) -> Digest {
     Digest::Cv([index as u8 + 1; 32])
 }
 
 /// The actions of a receiver in short.
-fn short(actions: &[ReceiverAction]) -> Vec<String> {
+pub(super) fn short(actions: &[ReceiverAction]) -> Vec<String> {
     let short = |action: &ReceiverAction| match action {
         ReceiverAction::Send(Message::SendAgain(again)) => {
             let chunks = again.chunks.iter().map(|lost| format!(" {} for {}", lost.index.0, lost.attempt.0));
@@ -43,6 +43,9 @@ fn short(actions: &[ReceiverAction]) -> Vec<String> {
         ReceiverAction::Write { index, .. } => format!("write {}", index.0),
         ReceiverAction::SyncData(_) => "sync".to_owned(),
         ReceiverAction::ReadBack { .. } => "read back".to_owned(),
+        ReceiverAction::ReadInOrder { chunks, .. } => {
+            format!("in order{}", chunks.iter().map(|index| format!(" {}", index.0)).collect::<String>())
+        }
         ReceiverAction::Journal(records) => match &records[..] {
             [JournalEntry::Chunks { chunks, .. }] => {
                 format!("journal{}", chunks.iter().map(|(index, _)| format!(" {}", index.0)).collect::<String>())
@@ -60,24 +63,24 @@ fn short(actions: &[ReceiverAction]) -> Vec<String> {
 }
 
 /// A chunk arrives with this digest. Gives what follows.
-fn land(victim: &mut Victim, index: u64, attempt: u32, computed: Digest) -> Vec<String> {
+pub(super) fn land(victim: &mut Victim, index: u64, attempt: u32, computed: Digest) -> Vec<String> {
     let landed = victim.landed(chunk(index), attempt, computed, Some(computed));
     victim.land(landed);
     short(&victim.obey())
 }
 
-fn wrote(victim: &mut Victim, index: u64) -> Vec<String> {
+pub(super) fn wrote(victim: &mut Victim, index: u64) -> Vec<String> {
     victim.receiver.handle_write(NOW, FILE, ChunkIndex(index), Ok(()));
     short(&victim.obey())
 }
 
 /// The group sync is due.
-fn sync(victim: &mut Victim) {
+pub(super) fn sync(victim: &mut Victim) {
     victim.receiver.handle_timeout(later());
     assert_eq!(short(&victim.obey()), ["sync"]);
 }
 
-fn synced(victim: &mut Victim, lost: &[u64]) -> Vec<String> {
+pub(super) fn synced(victim: &mut Victim, lost: &[u64]) -> Vec<String> {
     let lost = lost.iter().map(|index| ChunkIndex(*index)).collect();
     victim.receiver.handle_sync_data(later(), FILE, Ok(lost));
     short(&victim.obey())
@@ -85,7 +88,7 @@ fn synced(victim: &mut Victim, lost: &[u64]) -> Vec<String> {
 
 /// A victim with a file of four chunks, of which these came and were written, and the sync of which
 /// is under way.
-fn syncing(mut victim: Victim, chunks: std::ops::Range<u64>) -> Victim {
+pub(super) fn syncing(mut victim: Victim, chunks: std::ops::Range<u64>) -> Victim {
     victim.page(vec![file("large", 4 * CHUNK).entry]);
     victim.obey();
     for index in chunks {
@@ -99,7 +102,7 @@ fn syncing(mut victim: Victim, chunks: std::ops::Range<u64>) -> Victim {
 }
 
 /// The root of a file of four chunks with these digests.
-fn root() -> [u8; 32] {
+pub(super) fn root() -> [u8; 32] {
     let map = longhaul_core::ChunkMap::new(
         4 * CHUNK as u64,
         longhaul_core::ChunkSize::from_bytes(CHUNK as u64).expect("a size"),

@@ -7,6 +7,7 @@ mod cut;
 mod doubts;
 mod hostile_receiver;
 mod hostile_sender;
+mod in_order;
 mod items;
 mod lanes;
 mod lost;

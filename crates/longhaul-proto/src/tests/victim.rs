@@ -65,6 +65,13 @@ impl Victim {
         Victim::of(ReceiverConfig { preserve: Preserve { sums, ..config.preserve }, ..config })
     }
 
+    /// One that computes a further checksum that needs all bytes in order.
+    pub(crate) fn summing_in_order() -> Victim {
+        let config = config(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, false);
+        let sums = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Md5);
+        Victim::of(ReceiverConfig { preserve: Preserve { sums, ..config.preserve }, ..config })
+    }
+
     /// One that agreed to take extras.
     pub(crate) fn taking_extras() -> Victim {
         let config = config(Policy { if_exists: IfExists::SkipSame, may_modify: true }, WantOrder::Any, false);

@@ -127,6 +127,7 @@ pub(super) enum Then {
     /// With the chunks that it should cover.
     Synced(FileId, BTreeSet<ChunkIndex>),
     ReadBack(FileId, Vec<ChunkIndex>),
+    ReadInOrder(FileId, Vec<ChunkIndex>),
     StagedReadBack(Vec<FileId>),
     Journalled(Vec<receiver::JournalEntry>),
     /// With the files that it postpones.

@@ -42,6 +42,9 @@ impl RecvSession {
             ReceiverAction::DropPayload(ticket) => self.drop_payload(env, ticket),
             ReceiverAction::SyncData(file) => self.sync_data(env, file),
             ReceiverAction::ReadBack { file, chunks } => self.start_job(env, Job::new(Then::ReadBack(file, chunks))),
+            ReceiverAction::ReadInOrder { file, chunks } => {
+                self.start_job(env, Job::new(Then::ReadInOrder(file, chunks)));
+            }
             // Either way the medium is asked.
             ReceiverAction::ReadStaged { files, .. } => self.start_job(env, Job::new(Then::StagedReadBack(files))),
             ReceiverAction::Journal(records) => self.journal(env, records),

@@ -12,7 +12,7 @@ use longhaul_proto::receiver::{EntryRef, JournalEntry, Named, Seen, Surveyed};
 
 use super::book::text;
 use super::job::{Job, Then};
-use super::{Phase, RecvSession, stamp_of};
+use super::{Phase, RecvSession, Temp, stamp_of};
 use crate::env::Env;
 use crate::events::Event;
 use crate::fs::Node;
@@ -66,14 +66,7 @@ impl RecvSession {
                 self.named(env, *file, named);
             }
             Then::Synced(file, covered) => self.synced(env, *file, result.map(|()| covered)),
-            Then::ReadBack(file, chunks) => {
-                let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
-                self.machine.handle_read_back(now, *file, found);
-            }
-            Then::StagedReadBack(ids) => {
-                let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
-                self.machine.handle_read_staged(now, found);
-            }
+            Then::ReadBack(..) | Then::ReadInOrder(..) | Then::StagedReadBack(_) => self.read_again(env, &job.then),
             Then::Journalled(records) => {
                 if result.is_ok() {
                     records.iter().for_each(|record| self.acknowledge(env, record));
@@ -87,6 +80,33 @@ impl RecvSession {
             // session is over.
             Then::Tidied => self.machine.handle_tidy(result.and_then(|()| env.tidied())),
             Then::DirsFinished(ids) => self.machine.handle_finish_dirs(now, each(ids)),
+        }
+    }
+
+    /// Reads again what was written.
+    fn read_again(&mut self, env: &mut Env, then: &Then) {
+        let now = env.clock.now();
+        match then {
+            Then::ReadBack(file, chunks) => {
+                let found = chunks.iter().map(|index| (*index, self.read_chunk(env, *file, *index))).collect();
+                self.machine.handle_read_back(now, *file, found);
+            }
+            Then::ReadInOrder(file, chunks) => {
+                let mut found: Vec<(ChunkIndex, Result<Digest, Fault>)> = Vec::new();
+                for index in chunks {
+                    // The first error ends it.
+                    if found.last().is_some_and(|(_, last)| last.is_err()) {
+                        break;
+                    }
+                    found.push((*index, self.read_written(env, *file, *index)));
+                }
+                self.machine.handle_read_in_order(now, *file, found);
+            }
+            Then::StagedReadBack(ids) => {
+                let found = ids.iter().map(|id| (*id, self.read_small(env, *id))).collect();
+                self.machine.handle_read_staged(now, found);
+            }
+            _ => {}
         }
     }
 
@@ -111,10 +131,14 @@ impl RecvSession {
     fn read_chunk(&self, env: &mut Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
         env.look()?;
         let temp = self.temps.get(&file).ok_or_else(gone)?;
-        let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
-        let bytes = &env.fs.medium().content(temp.ino).bytes;
-        let kept = bytes.get(start.0 as usize..).unwrap_or_default();
-        Ok(digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start))
+        Ok(digest_in(temp, &env.fs.medium().content(temp.ino).bytes, index))
+    }
+
+    /// The digest of a chunk as it was written, be it synced or not.
+    fn read_written(&self, env: &mut Env, file: FileId, index: ChunkIndex) -> Result<Digest, Fault> {
+        env.look()?;
+        let temp = self.temps.get(&file).ok_or_else(gone)?;
+        Ok(digest_in(temp, &env.fs.cached().content(temp.ino).bytes, index))
     }
 
     /// The chunks that a sync gives up, as their target hangs: other bytes stand in their place.
@@ -196,6 +220,13 @@ impl RecvSession {
             env.ack(&text(&held.placed), stamp, temp.map, chunks);
         }
     }
+}
+
+/// The digest of a chunk of a file that has these bytes.
+fn digest_in(temp: &Temp, bytes: &[u8], index: ChunkIndex) -> Digest {
+    let (start, len) = (temp.map.start_of(index), temp.map.len_of(index).unwrap_or(0) as usize);
+    let kept = bytes.get(start.0 as usize..).unwrap_or_default();
+    digest_of(&kept[..kept.len().min(len)], temp.map.kind(), start)
 }
 
 fn gone() -> Fault {

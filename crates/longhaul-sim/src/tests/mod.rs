@@ -5,6 +5,7 @@ mod compare;
 mod damage;
 mod groups;
 mod hangs;
+mod in_order;
 mod lanes;
 mod names;
 mod partials;

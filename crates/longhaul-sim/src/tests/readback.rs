@@ -27,7 +27,7 @@ fn everything_is_read_back_once_before_it_is_committed() {
         let len: u64 = files.map(|item| bytes(item).len() as u64).sum();
         let tally = session.receiver().tally();
         assert_eq!((tally.read_back, tally.misread), (len, 0));
-        assert_eq!(session.receiver().seen.read_back, 12 + 41 + 1 + 7);
+        assert_eq!(session.receiver().seen.read.back, 12 + 41 + 1 + 7);
         assert!(session.sendings().values().all(|count| *count == 1));
         assert_eq!(session.receiver().seen.waits, 0, "nothing waits for a clock at the end");
     }
@@ -103,7 +103,7 @@ fn what_an_earlier_session_left_is_read_back_and_where_it_is_bad_its_file_fails(
         plan.terms.read_back = true;
         let session = play(plan.clone(), seed);
         assert!(is_committed(session.outcome("big")));
-        assert_eq!((session.sendings().len(), session.receiver().seen.read_back), (3, 21));
+        assert_eq!((session.sendings().len(), session.receiver().seen.read.back), (3, 21));
         assert_eq!(session.receiver().tally().misread, 0);
         plan.scene.always_spoilt = vec![bytes(&big)[7 * CHUNK..][..CHUNK].to_vec()];
         assert_eq!(play(plan, seed).failure("big"), Some(FaultCode::Mismatch));

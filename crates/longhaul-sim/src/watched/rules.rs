@@ -4,11 +4,13 @@
 //! Takes orders and reports; panics at an order that comes too early, twice, or at the wrong time.
 //! Believes every report.
 
+mod in_order;
+mod said;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::limits::CHUNKS_WANTED_MAX;
 use longhaul_core::{ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FileId, LaneId};
 use longhaul_proto::Message;
 use longhaul_proto::receiver::{
@@ -17,6 +19,7 @@ use longhaul_proto::receiver::{
 use longhaul_proto::wire::message::Outcome;
 
 use super::Seen;
+use said::{check_dirs, check_said};
 
 /// A file or link under a temporary name.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ struct HeldTemp {
     durable: BTreeSet<u64>,
     /// The chunks that each sync under way covers.
     syncs: VecDeque<BTreeSet<u64>>,
+    /// How far it was read in order.
+    in_order: in_order::ReadSoFar,
     /// Whether a sync of it failed, so that no more of it can be made durable.
     unsynced: bool,
     /// Operations under way.
@@ -69,6 +74,7 @@ pub(super) struct Rules {
     chunk: ChunkSize,
     dry_run: bool,
     must_read_back: bool,
+    must_read_in_order: bool,
     temps: BTreeMap<FileId, HeldTemp>,
     /// The payloads without a verdict.
     payloads: BTreeMap<Ticket, HeldPayload>,
@@ -93,6 +99,7 @@ impl Rules {
             chunk: config.chunk,
             dry_run: config.dry_run,
             must_read_back: config.read_back,
+            must_read_in_order: in_order::is_wanted(config),
             temps: BTreeMap::new(),
             payloads: BTreeMap::new(),
             declared: BTreeSet::new(),
@@ -139,6 +146,7 @@ impl Rules {
                 assert!(chunks.iter().all(|at| temp.synced.contains(&at.0)), "read back before it was synced");
                 temp.outstanding += 1;
             }
+            ReceiverAction::ReadInOrder { file, chunks } => self.check_in_order(*file, chunks),
             ReceiverAction::ReadStaged { files, why } => self.check_read_staged(files, *why),
             ReceiverAction::Journal(records) => self.check_journal(records),
             ReceiverAction::Seal(entry) => self.check_seal(entry.id),
@@ -193,6 +201,7 @@ impl Rules {
             checked: BTreeSet::new(),
             durable: BTreeSet::new(),
             syncs: VecDeque::new(),
+            in_order: in_order::ReadSoFar::default(),
             unsynced: false,
             outstanding: 0,
             steps: BTreeSet::new(),
@@ -274,11 +283,12 @@ impl Rules {
     }
 
     fn check_seal(&mut self, file: FileId) {
-        let must_read_back = self.must_read_back;
+        let (must_read_back, must_read_in_order) = (self.must_read_back, self.must_read_in_order);
         let temp = self.temp(file);
         let unchecked = temp.map.chunks() - temp.checked.len() as u64;
         assert!(!must_read_back || unchecked == 0, "{unchecked} chunks were never read back");
         assert_eq!(temp.written.len() as u64, temp.map.chunks(), "sealed before all was written");
+        assert!(!must_read_in_order || temp.in_order.is_all(temp.map.chunks()), "sealed before it was read in order");
         assert_eq!(temp.outstanding, 0, "sealed while the disk was at work");
         assert!(temp.steps.insert(EntryStep::SealOrdered));
         temp.outstanding += 1;
@@ -385,6 +395,7 @@ impl Rules {
                     temp.written.remove(&index.0);
                     temp.synced.remove(&index.0);
                     temp.lost.insert(index.0);
+                    temp.in_order.lost();
                 }
             }
             Err(_) => temp.unsynced = true,
@@ -470,29 +481,6 @@ fn changes_nothing(action: &ReceiverAction) -> bool {
             | ReceiverAction::Finished(_)
             | ReceiverAction::Abort(_)
     )
-}
-
-/// A directory ends behind everything that lies in it.
-fn check_dirs(dirs: &[Arc<EntryRef>], seen: &Seen) {
-    for entry in dirs {
-        let before = seen.outcomes.range(..entry.id).count() as u64;
-        let ends = dirs.iter().filter(|dir| dir.id < entry.id).count() as u64;
-        assert_eq!(before + ends, entry.id.0, "a directory ends before what lies in it");
-    }
-}
-
-fn check_said(message: &Message, seen: &Seen) {
-    match message {
-        Message::Settled(list) => {
-            for settlement in list {
-                let said = &seen.outcomes[&settlement.file];
-                assert_eq!(std::mem::discriminant(said), std::mem::discriminant(&settlement.outcome));
-            }
-        }
-        Message::WantChunks(want) => assert!(want.count as usize <= CHUNKS_WANTED_MAX),
-        Message::SendAgain(again) => assert!(again.chunks.len() <= CHUNKS_WANTED_MAX),
-        _ => {}
-    }
 }
 
 #[cfg(test)]

@@ -106,8 +106,8 @@ const OF_TRANSFERS: &[Foreign] = &[
     Foreign { names: &["--port"], why: "the port is part of the location", instead: "lh://HOST:PORT/ROOT/PATH" },
     Foreign {
         names: &["--checksum-choice", "--cc", "--md5", "--sha256"],
-        why: "every byte is verified by BLAKE3, always; Adler-32 and CRC-32C are computed beside it",
-        instead: "--extra-checksum adler32,crc32c; --manifest FILE writes what b3sum -c reads",
+        why: "every byte is verified by BLAKE3, always; other checksums are computed beside it",
+        instead: "--extra-checksum adler32,crc32c,md5,sha256; --manifest FILE writes what b3sum -c reads",
     },
     Foreign {
         names: &[

@@ -45,10 +45,15 @@ pub struct ManifestMakeArgs {
     /// The directory of the manifest, which is made; if it lies in DIR, it is left out of the list
     #[arg(long, short = 'o', value_name = "OUT")]
     pub out: OsString,
-    /// Checksums to compute of each file: of b3,adler32,crc32c, or none, which reads no file
-    /// [default: none]
+    /// Checksums that each file is to have: of b3,sha256,md5,adler32,crc32c, or none, which reads
+    /// no file [default: none]
     #[arg(long, value_name = "LIST")]
     pub checksum: Option<OsString>,
+    /// Believe the checksums that a transfer kept with a file (--extra-checksum), if its length and
+    /// time are those of then, and compute only the others: whoever may write to the file may have
+    /// written them
+    #[arg(long)]
+    pub kept_checksums: bool,
     /// Threads that list and read [default: 4 for each CPU, 64 at most]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<OsString>,

@@ -14,8 +14,9 @@ pub struct MetadataOptions {
     /// the default, +x and -x change it; all, none [default: mode,times,links,sparse]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub preserve: Option<OsString>,
-    /// Compute these checksums too as the bytes are received, tell them with each file and keep
-    /// them with it in an extended attribute: of adler32,crc32c [default: none]
+    /// Compute these checksums too of what is received, tell them with each file and keep them with
+    /// it in an extended attribute: of adler32,crc32c, and of md5,sha256, for which the receiver
+    /// reads files above 256 KiB once more [default: none]
     #[arg(long, value_name = "LIST")]
     pub extra_checksum: Option<OsString>,
     /// Users of owners and access lists, as FROM:TO,... or a file of such lines: names, numbers, or

@@ -214,7 +214,7 @@ fn computed(text: Option<&OsString>) -> Result<Algorithms, Error> {
     let all = text
         .to_str()
         .and_then(|names| names.split(',').try_fold(Algorithms::default(), |all, name| Some(all.with(one(name)?))));
-    all.ok_or_else(|| unknown("checksum", text, "a list of b3, adler32 and crc32c, or none"))
+    all.ok_or_else(|| unknown("checksum", text, "a list of b3, sha256, md5, adler32 and crc32c, or none"))
 }
 
 fn unknown(option: &'static str, text: &OsStr, words: &'static str) -> Error {

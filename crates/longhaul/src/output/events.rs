@@ -151,6 +151,8 @@ impl<W: Write> JsonLines<W> {
             reason: None,
             adler32: file.sums.hex(Algorithm::Adler32),
             crc32c: file.sums.hex(Algorithm::Crc32c),
+            md5: file.sums.hex(Algorithm::Md5),
+            sha256: file.sums.hex(Algorithm::Sha256),
         };
         self.say("file", body)
     }
@@ -166,6 +168,8 @@ impl<W: Write> JsonLines<W> {
             reason: Some(reason),
             adler32: None,
             crc32c: None,
+            md5: None,
+            sha256: None,
         };
         self.say("file", body)
     }

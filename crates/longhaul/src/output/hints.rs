@@ -32,7 +32,7 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
             "have the other side run a build that knows it, or leave it out of --preserve".into()
         }
         Hint::Program(Program::UpdateOrSumLess) => {
-            "have the other side run a build that knows --extra-checksum, or leave that out".into()
+            "have the other side run a build that knows them, or leave them out of --extra-checksum".into()
         }
         Hint::Program(Program::UpdateOrTakeShare) => {
             "have the other side run a build that knows --share, or use --share fair".into()

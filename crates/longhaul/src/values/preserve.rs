@@ -64,11 +64,11 @@ pub(crate) fn sums(text: &str) -> Result<Algorithms, Flaw> {
     names.map(named).try_fold(Algorithms::NONE, |chosen, named| named.map(|algorithm| chosen.with(algorithm)))
 }
 
-/// A checksum that combines from the sums of chunks, which come in any order.
+/// A checksum that is computed beside BLAKE3.
 fn named(name: &str) -> Result<Algorithm, Flaw> {
     match Algorithm::of_name(name) {
-        Some(algorithm @ (Algorithm::Adler32 | Algorithm::Crc32c)) => Ok(algorithm),
-        _ => Err(unknown(name, "adler32, crc32c, none")),
+        Some(algorithm) if algorithm.is_computed() && algorithm != Algorithm::Blake3 => Ok(algorithm),
+        _ => Err(unknown(name, "adler32, crc32c, md5, sha256, none")),
     }
 }
 
@@ -110,13 +110,15 @@ mod tests {
             ("adler32", adler32),
             ("crc32c, adler32", adler32.and(crc32c)),
             ("crc32c,crc32c", crc32c),
+            ("md5", Algorithms::NONE.with(Algorithm::Md5)),
+            ("sha256,adler32", adler32.with(Algorithm::Sha256)),
             ("none", Algorithms::NONE),
         ] {
             assert_eq!(sums(text), Ok(want), "{text}");
         }
-        for bad in ["", "adler32,", "ADLER32", "crc32", "md5", "sha256", "b3", "none,adler32"] {
+        for bad in ["", "adler32,", "ADLER32", "crc32", "sha1", "sha512", "b3", "none,adler32"] {
             let flaw = sums(bad).expect_err(bad).to_string();
-            assert!(flaw.contains("adler32, crc32c"), "{bad}: {flaw}");
+            assert!(flaw.contains("adler32, crc32c, md5, sha256"), "{bad}: {flaw}");
         }
     }
 }

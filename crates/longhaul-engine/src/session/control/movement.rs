@@ -7,6 +7,8 @@
 use std::time::{Duration, Instant};
 
 use longhaul_core::Fault;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::Tally;
 
 use super::signs::LifeSigns;
 use super::{ControlLink, RoundState};
@@ -25,6 +27,8 @@ pub(super) struct Movement {
     moved_by: (u64, Instant),
     /// The payload that had arrived at the last look, bytes, and when it last grew.
     arrived_by: (u64, Instant),
+    /// The most bytes that the other side has said it read back.
+    peer_read: u64,
     /// Whether this side's disk has something to do.
     at_work: bool,
     /// Shows others whether the loop comes to the end of its rounds.
@@ -46,6 +50,7 @@ impl Movement {
             events: 0,
             moved_by: (0, now),
             arrived_by: (0, now),
+            peer_read: 0,
             at_work: false,
             round: RoundMark::default(),
         }
@@ -66,10 +71,19 @@ impl Movement {
     pub(super) fn count(&mut self, event: &SessionEvent) {
         self.round.begin();
         self.events += u64::from(match event {
+            SessionEvent::Inbound(Inbound { message: Message::Tally(tally), .. }) => self.has_read_more(tally),
             SessionEvent::Inbound(Inbound { message, .. }) => moves(message),
             SessionEvent::Wrote(_) | SessionEvent::Read(_) => true,
             _ => false,
         });
+    }
+
+    /// Whether the other side has read more back than it ever said. Of a whole file that it reads
+    /// in order nothing else is heard before its end, which may be many hours away.
+    fn has_read_more(&mut self, tally: &Tally) -> bool {
+        let before = self.peer_read;
+        self.peer_read = before.max(tally.read_back);
+        self.peer_read > before
     }
 
     /// The fault by which the session ends if nothing moved in it for too long. Asked once a
@@ -99,3 +113,39 @@ impl Movement {
 
 /// A disk at work for this long while nothing moved stalls, for the other side.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::journals::presence::Presence;
+    use crate::session::idle::Activity;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Whether a session goes on in which nothing moved for twice its limit, when these come.
+    fn goes_on(tallies: &[Tally]) -> bool {
+        let long_ago = Instant::now().checked_sub(2 * LIMIT).expect("a host that is up for two minutes");
+        let signs = LifeSigns::new(Arc::new(Presence::default()), long_ago);
+        let mut movement = Movement::new(long_ago);
+        movement.set_idle(Idle::new(Some(LIMIT), Activity::new(long_ago)));
+        for tally in tallies {
+            let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("it has one");
+            movement.count(&SessionEvent::Inbound(Inbound { message: Message::Tally(*tally), room }));
+        }
+        movement.find_idle(0, &signs).is_none()
+    }
+
+    #[test]
+    fn a_receiver_that_reads_back_more_and_more_moves_and_other_counters_move_nothing() {
+        let read = |bytes| Tally { read_back: bytes, ..Tally::default() };
+        assert!(goes_on(&[read(1 << 24)]));
+        assert!(!goes_on(&[read(0), Tally { received: 9, durable: 9, standing: 9, ..read(0) }]));
+        let mut movement = Movement::new(Instant::now());
+        let grew = [5, 5, 4, 5, 6].map(|bytes| movement.has_read_more(&read(bytes)));
+        assert_eq!(grew, [true, false, false, false, true], "what was read once counts once");
+    }
+}

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use longhaul_core::{ChunkIndex, ChunkMap, FileId, Layout, Place};
+use longhaul_core::{ChunkIndex, ChunkMap, FileId, FileOffset, Layout, Place};
 use longhaul_disk::{Staged, TargetFile};
 use longhaul_proto::receiver::Created;
 
@@ -50,6 +50,14 @@ impl OpenTarget {
     /// Whether it is new, or continues a partial.
     pub(super) fn created(&self) -> &Created {
         &self.created
+    }
+
+    /// The offset and the length of a chunk.
+    pub(super) fn range_of(&self, index: ChunkIndex) -> (FileOffset, usize) {
+        let start = self.map.start_of(index);
+        // Behind the last chunk of a stream there may be padding.
+        let left = self.target.len().saturating_sub(start.0);
+        (start, self.map.len_of(index).unwrap_or(0).min(left) as usize)
     }
 
     /// Where a chunk of it goes.

@@ -23,7 +23,7 @@ mod survey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use longhaul_core::checksum::FileSums;
+use longhaul_core::checksum::{FileSums, Hashing};
 use longhaul_core::digest::{Digest, Hash32};
 use longhaul_core::{
     Blame, ChunkIndex, ChunkMap, ChunkSize, EntryKind, Fault, FaultCode, FileId, PartSums, Preserve, SessionTag,
@@ -67,6 +67,8 @@ pub(crate) enum DestinationDone {
     SyncData((FileId, Result<Vec<ChunkIndex>, Fault>)),
     /// Digests of chunks as the medium returns them.
     ReadBack { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)> },
+    /// Digests of chunks of a whole file, with its checksums up to the last of them.
+    ReadInOrder { file: FileId, results: Vec<(ChunkIndex, Result<Digest, Fault>)>, hashing: Box<Hashing> },
     /// Digests of staged small files as the medium returns them.
     ReadStaged(Vec<(FileId, Result<Hash32, Fault>)>),
     /// Digests of small files that stand.

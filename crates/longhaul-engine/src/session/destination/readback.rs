@@ -1,8 +1,9 @@
 //! Reads written files back from the medium, beside the rest of the transfer, into buffers of its
 //! own. `standing` reads standing files with the same threads.
 //!
-//! In: synced chunks and durable small files. Out: their digests, for the machine to compare. It
-//! judges nothing and knows no messages.
+//! In: synced chunks and durable small files, and whole files whose checksums need all bytes in
+//! order. Out: their digests, for the machine to compare, and these checksums. It judges nothing
+//! and knows no messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,7 @@ pub(super) struct Reader {
     pub(super) slot: Slot,
     pub(super) times: StageTimes,
     said: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Readers {
@@ -63,7 +65,7 @@ impl Readers {
             // There are as many buffers as threads; one may still be being written.
             let Some(slot) = slab.claim().filter(|_| !over.load(Ordering::Relaxed)) else { return };
             let times = reporter.times().clone();
-            if let Some(report) = job(&**reporter.tree(), Reader { slot, times, said }) {
+            if let Some(report) = job(&**reporter.tree(), Reader { slot, times, said, is_over: over }) {
                 reporter.say(report);
             }
         });
@@ -85,13 +87,9 @@ impl DestinationWorkers {
             let mut sums = Vec::new();
             let read = |index: ChunkIndex| {
                 let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
-                let map = open.map();
-                let start = map.start_of(index);
-                // Behind the last chunk of a stream there may be padding.
-                let left = open.target().len().saturating_sub(start.0);
-                let len = map.len_of(index).unwrap_or(0).min(left) as usize;
+                let (start, len) = open.range_of(index);
                 let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
-                let digest = reader.digest(map.kind(), start, ReadBackReason::Verify, read)?;
+                let digest = reader.digest(open.map().kind(), start, ReadBackReason::Verify, read)?;
                 sums.extend(reader.sums(len, wanted).map(|part| (index, part)));
                 Ok(digest)
             };
@@ -100,6 +98,27 @@ impl DestinationWorkers {
                 reporter.say(DestinationDone::SumChunks(file, sums));
             }
             DestinationDone::ReadBack { file, results }
+        });
+    }
+
+    /// Reads chunks of a whole file, which follow those that were read before, for its checksums.
+    pub(crate) fn read_in_order(&mut self, file: FileId, chunks: Vec<ChunkIndex>) {
+        let open = self.files.get(file).cloned();
+        let mut hashing = self.sums.go_on_in_order(file, chunks.first().copied().unwrap_or(ChunkIndex(0)));
+        self.read(move |tree, reader| {
+            let read = |index: ChunkIndex| {
+                let open = open.as_ref().ok_or_else(|| bug("a look at a file that is not open"))?;
+                let (start, len) = open.range_of(index);
+                let read = |slot: &mut [u8]| tree.read_back(open.target(), open.place(index), len, slot);
+                let back = reader.times.count(Stage::Files, || read(&mut reader.slot))?;
+                let bytes = &reader.slot[..back.len];
+                Ok(reader.times.count(Stage::Hash, || {
+                    hashing.update(bytes);
+                    digest_of(bytes, open.map().kind(), start)
+                }))
+            };
+            let results = in_turn(chunks, &reader.is_over, read);
+            DestinationDone::ReadInOrder { file, results, hashing }
         });
     }
 
@@ -153,7 +172,7 @@ impl Reader {
         why: ReadBackReason,
         read: impl FnOnce(&mut [u8]) -> Result<Back, DiskError>,
     ) -> Result<Digest, Fault> {
-        let Reader { slot, times, said } = self;
+        let Reader { slot, times, said, .. } = self;
         let back = times.count(Stage::Files, || read(slot))?;
         if back.mode == IoMode::Buffered && why == ReadBackReason::Doubt {
             return Err(unproven());
@@ -185,4 +204,45 @@ const DOUBT_SLOT_BYTES: usize = BUNDLED_FILE_BYTES_MAX as usize;
 pub(super) fn with_each<K: Copy, T>(keys: Vec<K>, of: impl FnMut(K) -> T) -> Vec<(K, T)> {
     let mut of = of;
     keys.into_iter().map(|key| (key, of(key))).collect()
+}
+
+/// As [`with_each`], up to the first error, and no further once nobody wants to know.
+fn in_turn<K: Copy, T>(
+    keys: Vec<K>,
+    is_over: &AtomicBool,
+    of: impl FnMut(K) -> Result<T, Fault>,
+) -> Vec<(K, Result<T, Fault>)> {
+    let mut of = of;
+    let mut results = Vec::with_capacity(keys.len());
+    for key in keys {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let result = of(key);
+        let goes_on = result.is_ok();
+        results.push((key, result));
+        if !goes_on {
+            break;
+        }
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_ends_at_its_first_error_and_when_nobody_wants_it_any_more() {
+        let is_over = AtomicBool::new(false);
+        let read = |key: u64| if key == 2 { Err(bug("a bad block")) } else { Ok(()) };
+        let results = in_turn(vec![0, 1, 2, 3], &is_over, read);
+        let keys: Vec<_> = results.iter().map(|(key, result)| (*key, result.is_ok())).collect();
+        assert_eq!(keys, [(0, true), (1, true), (2, false)]);
+        let results = in_turn(vec![0, 1, 2], &is_over, |key| {
+            is_over.store(key == 1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(results.len(), 2, "it is over behind the second");
+    }
 }

@@ -91,7 +91,9 @@ impl DestinationDone {
             DestinationDone::ReadStaged(results) | DestinationDone::ReadStanding(results) => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
-            DestinationDone::ReadBack { results, .. } | DestinationDone::ReadStandingChunks { results, .. } => {
+            DestinationDone::ReadBack { results, .. }
+            | DestinationDone::ReadInOrder { results, .. }
+            | DestinationDone::ReadStandingChunks { results, .. } => {
                 results.iter_mut().filter_map(|(_, result)| of(result)).for_each(see);
             }
         }

@@ -71,7 +71,7 @@ impl DestinationWorkers {
     pub(crate) fn copy(&mut self, base: Base, index: ChunkIndex, digest: Digest) {
         self.sums.forget_chunk(base.entry.id, index);
         let (versions, open) = (self.reading.versions(), self.files.get(base.entry.id).cloned());
-        let (io, reporter, wanted) = (self.chunks.io().clone(), self.jobs.reporter().clone(), self.sums.wanted());
+        let (io, reporter, wanted) = (self.chunks.io().clone(), self.jobs.reporter().clone(), self.sums.by_chunk());
         self.lend(move |tree, mut reader| {
             let file = base.entry.id;
             let piece = Piece::of(&base, index);

@@ -3,15 +3,16 @@
 //!
 //! In: the sums of chunks that lanes computed as they hashed them, and of those that were read here
 //! and have the digest that they should have: what an earlier session brought, and what is copied
-//! from a file that stood. Out: the checksums of a file, which are kept with it when it is sealed.
-//! A checksum is never guessed: a file of which a chunk has none gets none. It knows no lanes and
-//! no messages.
+//! from a file that stood. Or, where one of the checksums does not combine, all bytes of a whole
+//! file in their order (`readback`). Out: the checksums of a file, which are kept with it when it
+//! is sealed. A checksum is never guessed: a file of which a chunk has none gets none. It knows no
+//! lanes and no messages.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use longhaul_core::checksum::FileSums;
+use longhaul_core::checksum::{FileSums, Hashing};
 use longhaul_core::{Algorithms, ChunkIndex, ChunkSums, EntryKind, FileId, Meta, PartSums, Sums};
 use longhaul_proto::receiver::EntryRef;
 
@@ -23,6 +24,8 @@ pub(super) struct ReceivedSums {
     wanted: Algorithms,
     /// The sums of files that take chunks.
     chunks: HashMap<FileId, ChunkSums>,
+    /// The checksums of files that are being read in order, or were.
+    in_order: HashMap<FileId, Box<Hashing>>,
     /// The checksums of files that are staged.
     files: HashMap<FileId, Sums>,
 }
@@ -38,9 +41,15 @@ impl ReceivedSums {
         self.wanted
     }
 
+    /// The checksums that are wanted of chunks as they come.
+    pub(super) fn by_chunk(&self) -> Algorithms {
+        self.wanted.by_chunk()
+    }
+
     /// The sums of a hole of so many bytes, by arithmetic.
     pub(super) fn of_hole(&self, bytes: u64) -> Option<PartSums> {
-        (!self.wanted.is_empty()).then(|| PartSums::of_zeros(self.wanted, bytes))
+        let wanted = self.by_chunk();
+        (!wanted.is_empty()).then(|| PartSums::of_zeros(wanted, bytes))
     }
 
     /// A verified chunk is written, with these sums.
@@ -62,15 +71,28 @@ impl ReceivedSums {
     pub(super) fn lacking(&self, file: FileId, chunks: &[ChunkIndex]) -> Algorithms {
         let known = self.chunks.get(&file);
         let has_all = chunks.iter().all(|index| known.is_some_and(|known| known.has(*index)));
-        if has_all { Algorithms::NONE } else { self.wanted }
+        if has_all { Algorithms::NONE } else { self.by_chunk() }
     }
 
-    /// The checksums of a file of `len` bytes. `None`: none are wanted, or a chunk lacks them. Its
-    /// chunks stay known, as it may be sealed again.
+    /// The checksums of the bytes before `first`, to go on with. Those of a file that begins, or
+    /// begins once more, are of no bytes.
+    pub(super) fn go_on_in_order(&mut self, file: FileId, first: ChunkIndex) -> Box<Hashing> {
+        let known = self.in_order.remove(&file).filter(|_| first.0 > 0);
+        known.unwrap_or_else(|| Box::new(Hashing::new(self.wanted)))
+    }
+
+    /// The checksums of a file of `len` bytes. `None`: none are wanted, or a chunk lacks them. What
+    /// is known of it stays, as it may be sealed again.
     fn whole(&self, file: FileId, len: u64) -> Option<Sums> {
+        if self.wanted.is_empty() {
+            return None;
+        }
+        if !self.wanted.in_order().is_empty() {
+            return self.in_order.get(&file).filter(|hashing| hashing.hashed() == len).map(|hashing| hashing.finish());
+        }
         let known = self.chunks.get(&file);
         let none = ChunkSums::default();
-        known.unwrap_or(&none).whole(self.wanted, len).filter(|_| !self.wanted.is_empty())
+        known.unwrap_or(&none).whole(self.wanted, len)
     }
 
     /// A file is staged with these checksums.
@@ -81,6 +103,7 @@ impl ReceivedSums {
     /// Forgets a file. Returns its checksums, if it has been staged.
     pub(super) fn settle(&mut self, file: FileId) -> Option<Sums> {
         self.chunks.remove(&file);
+        self.in_order.remove(&file);
         self.files.remove(&file)
     }
 }
@@ -90,9 +113,9 @@ pub(super) fn sums_of(bytes: &[u8], wanted: Algorithms) -> Option<Arc<FileSums>>
     if wanted.is_empty() {
         return None;
     }
-    let mut sums = PartSums::empty(wanted);
-    sums.update(bytes);
-    Some(Arc::new(FileSums { len: bytes.len() as u64, sums: sums.sums() }))
+    let mut hashing = Hashing::new(wanted);
+    hashing.update(bytes);
+    Some(Arc::new(FileSums { len: bytes.len() as u64, sums: hashing.finish() }))
 }
 
 impl DestinationWorkers {
@@ -111,6 +134,11 @@ impl DestinationWorkers {
         sums.into_iter().for_each(|(index, part)| self.sums.note(file, index, Some(part)));
     }
 
+    /// Takes the checksums of a file as far as it was read in order.
+    pub(crate) fn read_in_order_so_far(&mut self, file: FileId, hashing: Box<Hashing>) {
+        self.sums.in_order.insert(file, hashing);
+    }
+
     /// Takes the checksums of small files, which are being staged.
     pub(crate) fn summed_small(&mut self, files: &[(FileId, Arc<FileSums>)]) {
         files.iter().for_each(|(file, sums)| self.sums.staged(*file, sums));
@@ -127,5 +155,40 @@ pub(super) fn with_sums(meta: &Meta, sums: Option<Arc<FileSums>>) -> Cow<'_, Met
     match sums {
         Some(_) => Cow::Owned(Meta { sums, ..meta.clone() }),
         None => Cow::Borrowed(meta),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Algorithm;
+
+    use super::*;
+
+    const FILE: FileId = FileId(3);
+
+    /// Two chunks are read in order.
+    fn read(sums: &mut ReceivedSums) -> Option<Sums> {
+        let mut hashing = sums.go_on_in_order(FILE, ChunkIndex(0));
+        hashing.update(b"12345");
+        sums.in_order.insert(FILE, hashing);
+        let mut hashing = sums.go_on_in_order(FILE, ChunkIndex(1));
+        hashing.update(b"6789");
+        sums.in_order.insert(FILE, hashing);
+        sums.whole(FILE, 9)
+    }
+
+    #[test]
+    fn all_checksums_are_of_one_reading_where_one_of_them_needs_it() {
+        let wanted = Algorithms::NONE.with(Algorithm::Md5).with(Algorithm::Crc32c);
+        let mut sums = ReceivedSums::new(wanted);
+        assert_eq!((sums.by_chunk(), sums.of_hole(5)), (Algorithms::NONE, None), "lanes compute none");
+        assert_eq!(sums.whole(FILE, 9), None, "nothing was read");
+        let found = read(&mut sums).expect("it was read");
+        assert_eq!(found.hex(Algorithm::Md5).as_deref(), Some("25f9e794323b453885f5181f1b624d0b"));
+        assert_eq!(found.hex(Algorithm::Crc32c).as_deref(), Some("e3069283"));
+        assert_eq!(sums.whole(FILE, 10), None, "a checksum is of all bytes");
+        assert_eq!(read(&mut sums), Some(found), "a reading that begins again begins with no bytes");
+        sums.settle(FILE);
+        assert_eq!(sums.whole(FILE, 9), None);
     }
 }

@@ -136,7 +136,12 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
         link,
         machine,
         workers: writing,
-        intake: Intake::new(receiving.slab, options.chunk, receiving.io.affinity().clone(), options.preserve.sums),
+        intake: Intake::new(
+            receiving.slab,
+            options.chunk,
+            receiving.io.affinity().clone(),
+            options.preserve.sums.by_chunk(),
+        ),
         allowed: receiving.allowed,
         names: TakenNames { renamed, replaced: HashSet::new() },
         course,
@@ -272,6 +277,10 @@ impl ReceiverLoop<'_> {
             DestinationDone::Write { file, index, result } => self.machine.handle_write(now, file, index, result),
             DestinationDone::SyncData((file, result)) => self.machine.handle_sync_data(now, file, result),
             DestinationDone::ReadBack { file, results } => self.machine.handle_read_back(now, file, results),
+            DestinationDone::ReadInOrder { file, results, hashing } => {
+                self.workers.read_in_order_so_far(file, hashing);
+                self.machine.handle_read_in_order(now, file, results);
+            }
             DestinationDone::ReadStaged(results) => {
                 self.machine.handle_read_staged(now, results);
                 self.batch_over = !self.machine.has_batch();
@@ -403,6 +412,7 @@ impl ReceiverLoop<'_> {
             ReceiverAction::DropPayload(ticket) => self.workers.drop_payload(ticket),
             ReceiverAction::SyncData(file) => self.workers.sync_data(file),
             ReceiverAction::ReadBack { file, chunks } => self.workers.read_back(file, chunks),
+            ReceiverAction::ReadInOrder { file, chunks } => self.workers.read_in_order(file, chunks),
             ReceiverAction::ReadStaged { files, why } => self.workers.read_staged(files, why),
             ReceiverAction::BarrierAgain(files) => self.workers.barrier_again(files),
             ReceiverAction::Journal(records) => self.workers.journal(records),

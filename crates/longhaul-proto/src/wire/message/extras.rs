@@ -50,9 +50,18 @@ pub struct SettledSums {
 pub const CAP_ADLER32: u64 = 1 << 16;
 /// The same for CRC-32C.
 pub const CAP_CRC32C: u64 = 1 << 17;
+/// The same for MD5.
+pub const CAP_MD5: u64 = 1 << 19;
+/// The same for SHA-256.
+pub const CAP_SHA256: u64 = 1 << 20;
 
 /// The bits of the checksums that two sides may agree on.
-const SUMS: [(Algorithm, u64); 2] = [(Algorithm::Adler32, CAP_ADLER32), (Algorithm::Crc32c, CAP_CRC32C)];
+const SUMS: [(Algorithm, u64); 4] = [
+    (Algorithm::Adler32, CAP_ADLER32),
+    (Algorithm::Crc32c, CAP_CRC32C),
+    (Algorithm::Md5, CAP_MD5),
+    (Algorithm::Sha256, CAP_SHA256),
+];
 
 fn bits_of_sums(sums: Algorithms) -> u64 {
     SUMS.iter().filter(|(algorithm, _)| sums.has(*algorithm)).map(|(_, bit)| bit).sum()
@@ -154,8 +163,10 @@ mod tests {
 
     #[test]
     fn what_a_hello_asks_for_is_what_a_welcome_agrees_to_and_nothing_else() {
-        let sums = Algorithms::NONE.with(Algorithm::Adler32).with(Algorithm::Crc32c);
-        for wanted in [Preserve::default(), Preserve::EVERYTHING, Preserve { sums, ..Preserve::EVERYTHING }] {
+        let all = SUMS.iter().fold(Algorithms::NONE, |sums, (algorithm, _)| sums.with(*algorithm));
+        let one = Algorithms::NONE.with(Algorithm::Md5);
+        let summing = [all, one].map(|sums| Preserve { sums, ..Preserve::EVERYTHING });
+        for wanted in [Preserve::default(), Preserve::EVERYTHING].into_iter().chain(summing) {
             let asked = extras_wanted(wanted);
             let heard = with_extras_of_hello(Preserve::EVERYTHING.without_extras(), asked);
             assert_eq!((heard.links, heard.sums), (true, wanted.sums));

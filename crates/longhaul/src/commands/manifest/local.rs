@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, FaultCode, RelPath};
-use longhaul_manifest::{Item, Make, ManifestError, Sealed, Watcher, make as make_sealed};
+use longhaul_manifest::{Item, KeptUse, Make, ManifestError, Sealed, Watcher, make as make_sealed};
 
 use super::{Output, computed, fault, filter, unknown};
 use crate::cli::ManifestMakeArgs;
@@ -25,6 +25,7 @@ pub(super) fn make(dir: &Path, args: &ManifestMakeArgs, telling: Output) -> Resu
     let out = PathBuf::from(&args.out);
     let mut asked = Make::new(dir, &out);
     asked.sums = computed(args.checksum.as_ref())?;
+    asked.kept = if args.kept_checksums { KeptUse::Believed } else { KeptUse::Ignored };
     asked.filter = filter(&args.filters.rules)?;
     if let Some(text) = &args.threads {
         let threads = text.to_str().and_then(|text| text.parse().ok()).filter(|number| (1..=THREADS).contains(number));

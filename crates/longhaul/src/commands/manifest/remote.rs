@@ -35,7 +35,7 @@ pub(super) fn make(
     context: Context,
     mut telling: Output,
 ) -> Result<Exit, Error> {
-    if !computed(args.checksum.as_ref())?.is_empty() {
+    if !computed(args.checksum.as_ref())?.is_empty() || args.kept_checksums {
         let why = "a daemon lists names, lengths and times, and no checksums";
         return Err(Error::Combination { why, hint: "run 'longhaul manifest make --checksum' on the daemon's host" });
     }

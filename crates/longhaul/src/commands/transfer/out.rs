@@ -95,6 +95,10 @@ impl Here {
         if settings.engine.verify == Verify::Disk {
             return wrong("--verify disk reads back what was written, which a stream does not let", "leave it out");
         }
+        if !settings.engine.metadata.preserve.sums.in_order().is_empty() {
+            let why = "md5 and sha256 need what was written to be read once more, which a stream does not let";
+            return wrong(why, "leave them out of --extra-checksum, or pipe the stream through tee and md5sum");
+        }
         let to_stdout = *place == StreamPlace::Stdout && !settings.engine.dry_run;
         if talk.json && to_stdout {
             let hint = "leave --json out, or name a device with --to-device";

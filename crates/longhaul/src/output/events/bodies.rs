@@ -43,7 +43,8 @@ pub struct Summary<'a> {
     pub(super) bytes_resumed: u64,
     /// Bytes that were sent again: after a mismatch, over another lane, or in another session.
     pub(super) bytes_resent: u64,
-    /// Bytes that the receiver read back from the medium and compared (`--verify disk`).
+    /// Bytes that the receiver read back from the medium and compared (`--verify disk`, and MD5 or
+    /// SHA-256 of `--extra-checksum`).
     pub(super) bytes_read_back: u64,
     /// Bytes among `bytes_read_back` that lie in chunks and files that were not what had been
     /// written.
@@ -381,6 +382,12 @@ pub(super) struct FileBody<'a> {
     /// The CRC-32C in hex, in the same way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) crc32c: Option<String>,
+    /// The MD5 in hex, in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) md5: Option<String>,
+    /// The SHA-256 in hex, in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
 }
 
 /// Something went wrong: one file, or the whole run. The exit code is in `summary`. A run over ssh
