@@ -1,0 +1,192 @@
+//! Tests of staging and committing datasets, killed before each of their system calls.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::kernel::{Call, InodeId, Interposer, Passage};
+
+/// A system in which every call fails that changes anything, once so many were made.
+#[derive(Debug)]
+struct Dying {
+    left: AtomicUsize,
+}
+
+impl Interposer for Dying {
+    fn begin(&self, _call: &Call<'_>) -> Passage {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if left.is_ok() { Passage::Made(0) } else { Passage::Answered(Err(Errno::IO)) }
+    }
+
+    fn end(&self, _token: u64, _outcome: Result<Option<InodeId>, Errno>) {}
+
+    fn read_medium(&self, _file: InodeId, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn file_system_type(&self) -> Option<u64> {
+        None
+    }
+}
+
+fn name() -> DatasetName {
+    DatasetName::new("run-7").expect("a name")
+}
+
+fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
+    DatasetStage::at(base::named(dir, kernel)?, dir.to_owned(), &name(), replace, Duration::ZERO)
+}
+
+fn stage(dir: &Path, replace: Replace) -> Result<DatasetStage, DatasetError> {
+    staged(dir, replace, &Kernel::default())
+}
+
+/// The directory of the dataset that is staged, with a file in it.
+fn fill(stage: &DatasetStage, text: &str) -> PathBuf {
+    let top = stage.tree().named().join("tree");
+    fs::create_dir_all(top.join("d")).expect("made");
+    fs::write(top.join("d/f"), text).expect("written");
+    top
+}
+
+fn commit(stage: &DatasetStage) -> Result<Option<Vec<u8>>, DatasetError> {
+    let top = stage.open_top()?;
+    fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
+    assert_eq!(stage.prune(&top, &|_| true)?.kept, 2);
+    stage.make_durable(&top)?;
+    stage.publish(&top)
+}
+
+/// The names in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("read")
+        .map(|entry| entry.expect("one").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_dataset_appears_with_its_times_and_nothing_is_left_beside_it() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(&dir.path().join("in"), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(&top).expect("open").set_modified(time).expect("set");
+    assert_eq!(names(&dir.path().join("in")), [stage.holder.shown_name()], "nobody sees it before");
+    assert_eq!(commit(&stage).expect("committed"), None);
+    drop(stage);
+    let there = dir.path().join("in/run-7");
+    assert_eq!(names(&dir.path().join("in")), ["run-7"]);
+    assert_eq!(names(&there), [".longhaul-manifest", "d"]);
+    assert_eq!(fs::metadata(&there).expect("it stands").mtime(), 1_000_000_000);
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_before_and_by_the_rename() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let first = stage(dir.path(), Replace::Never).expect("staged");
+    fill(&first, "new");
+    assert!(matches!(stage(dir.path(), Replace::Never), Err(DatasetError::Busy { .. })), "one session at a time");
+    fs::create_dir(dir.path().join("run-7")).expect("somebody else's");
+    assert!(matches!(commit(&first), Err(DatasetError::Stands { .. })));
+    drop(first);
+    assert!(names(&dir.path().join("run-7")).is_empty());
+    assert!(matches!(stage(dir.path(), Replace::Never), Err(DatasetError::Stands { .. })));
+    assert!(matches!(look_at_dataset(dir.path(), &name(), Replace::Never), Err(DatasetError::Stands { .. })));
+    fs::remove_dir(dir.path().join("run-7")).expect("gone again");
+    let again = stage(dir.path(), Replace::Never).expect("staged");
+    commit(&again).expect("what was staged has stayed");
+    assert_eq!(fs::read_to_string(dir.path().join("run-7/d/f")).expect("it stands"), "new");
+}
+
+#[test]
+fn what_is_not_listed_goes_and_directories_keep_their_times() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    for path in ["d/old", "d/.longhaul-0123456789abcdef0123456789abcdef", "gone/deep/f", "x"] {
+        let path = top.join(path);
+        fs::create_dir_all(path.parent().expect("one")).expect("made");
+        fs::write(path, "old").expect("written");
+    }
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(top.join("d")).expect("open").set_modified(time).expect("set");
+    let listed = |path: &RelPath| path.as_bytes() == b"d" || path.as_bytes() == b"d/f";
+    let held = stage.open_top().expect("open");
+    let kept = stage.prune(&held, &listed).expect("pruned");
+    assert_eq!(kept, StagedNames { kept: 2, removed: 6 });
+    assert_eq!((names(&top), names(&top.join("d"))), (vec!["d".to_owned()], vec!["f".to_owned()]));
+    assert_eq!(fs::metadata(top.join("d")).expect("it stands").mtime(), 1_000_000_000);
+}
+
+/// Has a session die before its call of this number. Gives whether it came to its end.
+fn die_at(dir: &Path, replace: Replace, calls: usize) -> bool {
+    let dying = Arc::new(Dying { left: AtomicUsize::new(calls) });
+    let kernel = Kernel::behind(dying);
+    let Ok(stage) = staged(dir, replace, &kernel) else { return false };
+    fill(&stage, "new");
+    commit(&stage).is_ok()
+}
+
+/// The texts of `f` in the dataset and in those that are kept beside it.
+fn texts(dir: &Path) -> Vec<(String, String)> {
+    let seen = names(dir).into_iter().filter(|name| !name.starts_with(".longhaul"));
+    seen.map(|name| (fs::read_to_string(dir.join(&name).join("d/f")).expect("whole"), name)).collect()
+}
+
+#[test]
+fn a_session_that_dies_before_any_call_leaves_no_dataset_or_a_whole_one_and_is_continued() {
+    let mut calls = 0;
+    loop {
+        let dir = tempfile::tempdir().expect("scratch");
+        let is_over = die_at(dir.path(), Replace::Never, calls);
+        let seen = texts(dir.path());
+        assert!(seen.is_empty() || seen == [("new".to_owned(), "run-7".to_owned())], "{calls}: {seen:?}");
+        if is_over {
+            break;
+        }
+        match stage(dir.path(), Replace::Never) {
+            Ok(stage) => {
+                fill(&stage, "new");
+                commit(&stage).unwrap_or_else(|error| panic!("{calls}: {error}"));
+            }
+            Err(error) => assert!(matches!(error, DatasetError::Stands { .. }) && !seen.is_empty(), "{calls}: {error}"),
+        }
+        assert_eq!((texts(dir.path()).len(), names(dir.path())), (1, vec!["run-7".to_owned()]), "{calls}");
+        calls += 1;
+    }
+    assert!(calls > 8, "it died {calls} times");
+}
+
+#[test]
+fn a_session_that_dies_while_it_replaces_leaves_the_old_dataset_or_the_new_one_and_loses_neither() {
+    let mut calls = 0;
+    loop {
+        let dir = tempfile::tempdir().expect("scratch");
+        fs::create_dir_all(dir.path().join("run-7/d")).expect("made");
+        fs::write(dir.path().join("run-7/d/f"), "old").expect("written");
+        let is_over = die_at(dir.path(), Replace::Allowed, calls);
+        let seen = fs::read_to_string(dir.path().join("run-7/d/f")).expect("one of both is there");
+        assert!(is_over || seen == "old" || seen == "new", "{calls}: {seen}");
+        if is_over {
+            let kept: Vec<String> = texts(dir.path()).into_iter().map(|(text, _)| text).collect();
+            assert_eq!((seen.as_str(), kept), ("new", vec!["new".to_owned(), "old".to_owned()]));
+            break;
+        }
+        let again = stage(dir.path(), Replace::Allowed).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        let before = texts(dir.path());
+        assert!(before.iter().any(|(text, _)| text == "old"), "{calls}: {before:?}");
+        fill(&again, "new");
+        commit(&again).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        drop(again);
+        let after = texts(dir.path());
+        assert_eq!(after[0], ("new".to_owned(), "run-7".to_owned()), "{calls}");
+        assert_eq!(after.iter().filter(|(text, _)| text == "old").count(), 1, "{calls}: {after:?}");
+        assert!(names(dir.path()).iter().all(|name| name.starts_with("run-7")), "{calls}: {:?}", names(dir.path()));
+        calls += 1;
+    }
+    assert!(calls > 12, "it died {calls} times");
+}
