@@ -39,7 +39,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
+use longhaul_core::{Blame, ChunkSize, DatasetName, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
 use longhaul_disk::{Affinity, Shape, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
@@ -54,6 +54,7 @@ use crate::journals::presence::Presence;
 use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
+use crate::place::dataset::DatasetWish;
 use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
@@ -107,7 +108,7 @@ pub async fn run(
         ssh: costs.clone(),
         affinity,
         watch: None,
-        claim: job.claim,
+        publishing: Publishing { claim: job.claim, dataset: job.dataset },
         expected: job.expected,
     };
     let result = match (job.from, job.to) {
@@ -183,10 +184,19 @@ pub(crate) struct Run {
     pub(crate) affinity: Affinity,
     /// Hears of the lanes that this side dials.
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
-    /// The claim by which it publishes. `None`: it needs none.
-    pub(crate) claim: Option<ShardClaim>,
+    /// How it publishes what it moves.
+    pub(crate) publishing: Publishing,
     /// The files that are expected of sources on this host. `None`: any may go.
     pub(crate) expected: Option<Arc<ExpectedFiles>>,
+}
+
+/// How a run publishes what it moves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Publishing {
+    /// The claim by which it publishes. `None`: it needs none.
+    pub(crate) claim: Option<ShardClaim>,
+    /// The name under which all files appear together. `None`: each appears when it is done.
+    pub(crate) dataset: Option<DatasetName>,
 }
 
 impl Run {
@@ -197,8 +207,8 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        let (watch, claim, expected) = (None, None, None);
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, claim, expected })
+        let (watch, publishing, expected) = (None, Publishing::default(), None);
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, expected })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -210,7 +220,7 @@ impl Run {
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
-        let asked = place::placing(path.slash, count, contents, &shape);
+        let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
@@ -241,14 +251,29 @@ impl Run {
                 course.totals.fault = Some(fault);
                 return Ok(course.totals);
             }
+            if self.publishing.dataset.is_some() {
+                course.offer_all_again();
+            }
         }
     }
 
+    /// Whether all files appear together: sources go beneath the destination, whatever stands there.
+    fn is_dataset(&self) -> bool {
+        self.publishing.dataset.is_some()
+    }
+
+    /// The dataset as which everything appears together where this side receives.
+    fn dataset_wish(&self) -> Option<DatasetWish> {
+        let name = self.publishing.dataset.clone()?;
+        Some(DatasetWish::new(name, self.settings.if_exists))
+    }
+
     /// Whether a push may say its first page, and small files, before the daemon has answered. One
-    /// that does not keep the claim, or does not know the metadata that is to be carried or the
-    /// checksums, would make what it should not.
+    /// that does not keep the claim, does not stage a dataset, or does not know the metadata that
+    /// is to be carried or the checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        self.claim.is_none() && !self.settings.metadata.preserve.may_lose()
+        let Publishing { claim, dataset } = &self.publishing;
+        claim.is_none() && dataset.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 
     /// One session of a push.
@@ -282,12 +307,18 @@ impl Run {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
             // Of one source the daemon says in its answer whether it is a directory.
-            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents), &Shape::Other),
+            placing: place::placing(
+                self.is_dataset() || dest.slash,
+                paths.len(),
+                paths.iter().any(contents),
+                &Shape::Other,
+            ),
             may_modify: true,
-            claim: self.claim,
+            claim: self.publishing.claim,
         };
         // Resolved once: the first session may make a directory of that name.
-        let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };
+        let at = LocalSite::new(dest, opening)?.as_dataset(self.dataset_wish())?;
+        let mut site = Site { at, dest, is_settled: false };
         dialling.sync = site.at.sync_method();
         loop {
             let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;

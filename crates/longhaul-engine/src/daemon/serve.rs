@@ -16,7 +16,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
+    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome,
+    extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -81,7 +82,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     }
     let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
-        Ok(HeardRequest { request, claim, .. }) => admit(&daemon, &mut control, request, claim).await,
+        Ok(HeardRequest { request, shown, .. }) => admit(&daemon, &mut control, request, shown).await,
         Err(fault) => Err(fault),
     };
     match admitted {
@@ -297,7 +298,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
             | match &admission.side {
                 Side::Receive(destination, _) => {
                     let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
-                    keeps_claim | handshake::receiver_caps(destination.tree.sync_method())
+                    let stages = if destination.is_whole { CAP_DATASET } else { 0 };
+                    keeps_claim | stages | handshake::receiver_caps(destination.tree.sync_method())
                 }
                 Side::Send(_, _, caps) => *caps,
             },

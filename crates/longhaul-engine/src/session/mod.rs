@@ -18,6 +18,7 @@ mod bare;
 pub(crate) mod channel;
 pub(crate) mod control;
 pub(crate) mod course;
+pub(crate) mod dataset;
 mod destination;
 mod device_orders;
 mod dirs;

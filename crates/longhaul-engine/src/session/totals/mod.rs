@@ -88,6 +88,13 @@ impl Totals {
         self.entries.find_anew();
     }
 
+    /// Forgets all entries and their outcomes: the next session names every entry again.
+    pub(crate) fn settle_anew(&mut self) {
+        self.entries = EntryCounts::default();
+        self.sessions.forget_committed();
+        self.scanned = false;
+    }
+
     /// Adds the counters of a session that is over.
     pub(crate) fn session_over(&mut self, moved: &Moved) {
         self.sessions.add(moved, self.entries.committed());
