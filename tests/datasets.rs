@@ -220,7 +220,9 @@ fn a_target_set_a_stream_and_names_that_are_none_are_refused_before_anything_is_
     }
     host.run(["copy", "ds/f", "-"]).args(AS_RUN_7).fail(2);
     let set = ["--target", "t1", "--target", "t2", "--allow-same-device"];
-    ["t1", "t2"].map(|target| host.make_dir(target));
+    for target in ["t1", "t2"] {
+        host.make_dir(target);
+    }
     let outcome = host.run(["copy", "ds/", "to/"]).args(set).args(AS_RUN_7).fail(2);
     assert!(outcome.stderr.contains("target set"), "{outcome}");
     assert!(!host.path("to").exists());

@@ -161,8 +161,8 @@ impl Run {
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
 
-    /// The claim and the dataset that the daemon is shown behind the hello. Where this side receives, its own directory keeps
-    /// the claim, and a dataset is staged there.
+    /// The claim and the dataset that the daemon is shown behind the hello. Where this side
+    /// receives, its own directory keeps the claim, and a dataset is staged there.
     fn shown(&self, role: Role) -> Shown {
         let Publishing { claim, dataset } = self.publishing.clone();
         if role == Role::Sender { Shown { claim, dataset } } else { Shown::default() }

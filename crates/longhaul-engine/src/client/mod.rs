@@ -257,7 +257,8 @@ impl Run {
         }
     }
 
-    /// Whether all files appear together: sources go beneath the destination, whatever stands there.
+    /// Whether all files appear together: sources go beneath the destination, whatever stands
+    /// there.
     fn is_dataset(&self) -> bool {
         self.publishing.dataset.is_some()
     }

@@ -1,4 +1,4 @@
-//! What an initiator that sends shows behind its hello: a claim on a shard, the name of a dataset.
+//! Shows behind the hello of an initiator that sends: a claim on a shard, the name of a dataset.
 //!
 //! In: bits of a hello, and the messages behind it. Out: [`Shown`] to the acceptor, and to the
 //! initiator whether its acceptor does what was asked. It keeps no claim and stages nothing.
