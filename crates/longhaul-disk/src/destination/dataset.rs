@@ -20,8 +20,8 @@
 //!   in it is durable before.
 //! - **DATASET-2**: a name that stands is never replaced by a rename; it is exchanged, and what
 //!   stood there is only ever moved to a name that is free.
-//! - **DATASET-3**: one session at a time has a holder of its user. Between holders of two users
-//!   the rename decides.
+//! - **DATASET-3**: one session at a time has a holder, which is that of one name and one
+//!   principal of one user. Between holders of two principals the rename decides.
 
 mod holder;
 mod prune;
@@ -57,6 +57,17 @@ pub struct DatasetStage {
     holder: Holder,
     replace: Replace,
     tree: Arc<Tree>,
+}
+
+/// A dataset that is to be staged.
+#[derive(Clone, Copy, Debug)]
+pub struct DatasetOrder<'o> {
+    /// Its name.
+    pub name: &'o DatasetName,
+    /// Whoever stages it. Nobody else goes on with what was staged, and nobody else removes it.
+    pub principal: &'o str,
+    /// Whether it may replace what has its name.
+    pub replace: Replace,
 }
 
 /// The dataset's own directory, open to be finished.
@@ -121,14 +132,9 @@ impl DatasetStage {
     ///
     /// # Errors
     /// A [`DatasetError`], before anything of the dataset is made.
-    pub fn named(
-        dir: &Path,
-        name: &DatasetName,
-        replace: Replace,
-        patience: Duration,
-    ) -> Result<DatasetStage, DatasetError> {
+    pub fn named(dir: &Path, order: DatasetOrder<'_>, patience: Duration) -> Result<DatasetStage, DatasetError> {
         let parent = base::named(dir, &Kernel::default())?;
-        DatasetStage::at(parent, dir.to_owned(), name, replace, patience)
+        DatasetStage::at(parent, dir.to_owned(), order, patience)
     }
 
     /// The same in a directory beneath a served tree.
@@ -137,22 +143,21 @@ impl DatasetStage {
     /// As [`DatasetStage::named`].
     pub fn beneath(
         (tree, path, modes): (&Tree, &RelPath, ModePolicy),
-        name: &DatasetName,
-        replace: Replace,
+        order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
         let parent = base::beneath(tree, path, modes)?;
-        DatasetStage::at(parent, below(tree.named(), path), name, replace, patience)
+        DatasetStage::at(parent, below(tree.named(), path), order, patience)
     }
 
     fn at(
         parent: Arc<Dir>,
         dir: PathBuf,
-        name: &DatasetName,
-        replace: Replace,
+        order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
-        let holder = Holder::take((parent, &dir), name, patience)?;
+        let replace = order.replace;
+        let holder = Holder::take((parent, &dir), order, patience)?;
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
         let stage = DatasetStage { holder, replace, tree };

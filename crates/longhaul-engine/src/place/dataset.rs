@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath};
 use longhaul_disk::{
-    DatasetError, DatasetStage, FsTarget, PathText, Replace, TargetSet, TargetTree, TreePolicy, VoidTarget,
-    look_at_dataset,
+    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, TargetSet, TargetTree, TreePolicy,
+    VoidTarget, look_at_dataset,
 };
 use longhaul_proto::receiver::Landing;
 
@@ -57,8 +57,12 @@ impl DatasetWish {
     }
 
     /// Stages it in a directory that a user named.
-    pub(super) fn stage(&self, dir: &Path, patience: Duration) -> Result<DatasetStage, DatasetError> {
-        DatasetStage::named(dir, &self.name, self.replace, patience)
+    pub(super) fn stage(&self, dir: &Path, who: &Principal, patience: Duration) -> Result<DatasetStage, DatasetError> {
+        DatasetStage::named(dir, self.order(who), patience)
+    }
+
+    fn order<'o>(&'o self, who: &'o Principal) -> DatasetOrder<'o> {
+        DatasetOrder { name: &self.name, principal: &who.principal, replace: self.replace }
     }
 
     /// Opens it beneath a served tree, under the policy of its root.
@@ -87,7 +91,7 @@ impl DatasetWish {
             }
             return Ok(planned(base));
         }
-        let stage = DatasetStage::beneath((root.first(), path, policy.modes), &self.name, self.replace, PATIENCE)?;
+        let stage = DatasetStage::beneath((root.first(), path, policy.modes), self.order(who), PATIENCE)?;
         let doubts = &Doubts::default();
         let staging = Staging { root: store, doubts, policy, who, run, opening };
         opened(stage, staging, base)
@@ -143,10 +147,11 @@ impl LocalSite {
         if self.opening.dry_run {
             return Ok(planned(base));
         }
-        let stage = wish.stage(&self.dir, self.patience.unwrap_or(PATIENCE))?;
+        let who = &Principal::local();
+        let stage = wish.stage(&self.dir, who, self.patience.unwrap_or(PATIENCE))?;
         let dir = FsTarget::open(&self.dir, self.opening.direct)?;
         let root = &RootJournals::new(dir.shelf().clone(), dir.layout(), &Doubts::default());
-        let (policy, who, run) = (TreePolicy::default(), &Principal::local(), self.run);
+        let (policy, run) = (TreePolicy::default(), self.run);
         let staging = Staging { root, doubts: &self.doubts, policy, who, run, opening: self.opening };
         let destination = opened(stage, staging, base)?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());

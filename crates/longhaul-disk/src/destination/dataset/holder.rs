@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::{DatasetError, remove_flat, shown_of};
+use super::{DatasetError, DatasetOrder, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
@@ -40,11 +40,12 @@ impl Holder {
     /// Makes the holder, or takes the one that stands, and locks it.
     pub(super) fn take(
         (parent, at): (Arc<Dir>, &Path),
-        name: &DatasetName,
+        order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<Holder, DatasetError> {
+        let name = order.name;
         let shown = PathText::from(at.join(shown_of(name)).as_path());
-        let (own_name, until) = (own_name(name), Instant::now() + patience);
+        let (own_name, until) = (own_name(&order), Instant::now() + patience);
         loop {
             let taken = lock_in(&parent, own_name.as_bytes(), name, &shown)?;
             match taken {
@@ -287,11 +288,14 @@ fn lock_in(
     Ok(Some((Arc::new(dir), file)))
 }
 
-/// The name of a holder: one for each dataset and user.
-fn own_name(name: &DatasetName) -> String {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&geteuid().as_raw().to_le_bytes()).update(name.as_bytes());
-    format!(".longhaul-dataset-{}", &hasher.finalize().to_hex()[..16])
+/// The name of a holder: one for each dataset, user and principal. It is long enough that nobody
+/// finds a name of a dataset that leads to the holder of another one.
+fn own_name(order: &DatasetOrder<'_>) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 dataset holder");
+    hasher.update(&geteuid().as_raw().to_le_bytes());
+    // A name of a dataset has no zeros.
+    hasher.update(order.name.as_bytes()).update(&[0]).update(order.principal.as_bytes());
+    format!(".longhaul-dataset-{}", &hasher.finalize().to_hex()[..32])
 }
 
 /// The dataset in its holder.

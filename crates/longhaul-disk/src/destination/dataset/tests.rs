@@ -35,7 +35,12 @@ fn name() -> DatasetName {
 }
 
 fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
-    DatasetStage::at(base::named(dir, kernel)?, dir.to_owned(), &name(), replace, Duration::ZERO)
+    staged_by("one", dir, replace, kernel)
+}
+
+fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
+    let order = DatasetOrder { name: &name(), principal, replace };
+    DatasetStage::at(base::named(dir, kernel)?, dir.to_owned(), order, Duration::ZERO)
 }
 
 fn stage(dir: &Path, replace: Replace) -> Result<DatasetStage, DatasetError> {
@@ -189,4 +194,20 @@ fn a_session_that_dies_while_it_replaces_leaves_the_old_dataset_or_the_new_one_a
         calls += 1;
     }
     assert!(calls > 12, "it died {calls} times");
+}
+
+#[test]
+fn what_one_principal_has_staged_is_neither_seen_nor_removed_by_another() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kernel = Kernel::default();
+    let first = staged_by("one", dir.path(), Replace::Never, &kernel).expect("staged");
+    let top = fill(&first, "of one");
+    drop(first);
+    let second = staged_by("two", dir.path(), Replace::Never, &kernel).expect("staged");
+    assert!(!second.tree().named().join("tree").exists(), "nothing is staged by this one");
+    fill(&second, "of two");
+    commit(&second).expect("published");
+    drop(second);
+    assert_eq!(fs::read_to_string(top.join("d/f")).expect("it stands"), "of one");
+    assert_eq!(fs::read_to_string(dir.path().join("run-7/d/f")).expect("it stands"), "of two");
 }
