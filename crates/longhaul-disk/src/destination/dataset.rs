@@ -11,10 +11,12 @@
 //! | `name` | the dataset's name, as text; locked by the session that stages |
 //! | `tree` | the dataset as far as it came |
 //! | `.longhaul` | the journals of its unfinished files |
-//! | `ready.ID.INODE` | a dataset in the middle of an exchange |
+//! | `ready.INODE` | a note of the dataset that is in its last steps |
 //!
-//! While a dataset is exchanged for an old one, `ready.ID.INODE` is the new one if it has this
-//! inode, and else the old one, which goes on as `NAME.ID~`.
+//! In its last steps the dataset lies beside its name, under that of the holder and `.ready`: so
+//! the rename that gives its name stays within one directory, and needs no right to write to what
+//! it moves. What lies there is the new one if it has the inode that the note names, and else the
+//! old one, which goes on as `NAME.ID~`.
 //!
 //! - **DATASET-1**: nothing in the dataset changes any more when its rename is made, and everything
 //!   in it is durable before.
@@ -40,7 +42,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::holder::Holder;
-pub use self::prune::StagedNames;
+pub use self::prune::{ListedName, StagedKind, StagedNames};
 use super::base;
 use super::meta::mode;
 use super::policy::ModePolicy;
@@ -161,8 +163,8 @@ impl DatasetStage {
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
         let stage = DatasetStage { holder, replace, tree };
-        stage.holder.try_renames(replace)?;
         stage.holder.recover()?;
+        stage.holder.try_renames(replace)?;
         stage.need_free_name()?;
         Ok(stage)
     }
@@ -187,11 +189,12 @@ impl DatasetStage {
         self.holder.shown()
     }
 
-    /// Refuses a dataset whose name is taken, if it may not replace what has it.
+    /// Refuses a dataset whose name is taken, if it may not replace what has it or could not.
     fn need_free_name(&self) -> Result<(), DatasetError> {
         match self.replace {
             Replace::Never if self.holder.name_stands()? => Err(DatasetError::Stands { path: self.shown() }),
-            _ => Ok(()),
+            Replace::Never => Ok(()),
+            Replace::Allowed => self.holder.need_movable_name(),
         }
     }
 
@@ -205,10 +208,7 @@ impl DatasetStage {
         let failed = |call| move |error: Errno| DiskError::call(call, &DatasetStage::top_path(), error);
         let stat = fstat(dir.as_ref()).map_err(failed("examine"))?;
         // To move it into another directory, its owner must be let in too.
-        if stat.st_mode & 0o700 != 0o700 && !geteuid().is_root() {
-            let open = mode(stat.st_mode & 0o7777 | 0o700);
-            dir.kernel().chmod_place(dir.as_ref(), open).map_err(failed("open to its owner"))?;
-        }
+        let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed("open to its owner"))?;
         remove_flat(&dir, DATASET_MANIFEST_NAME).map_err(failed("remove an old list from"))?;
         Ok(DatasetTop { dir, stat })
     }
@@ -231,22 +231,28 @@ impl DatasetStage {
     /// # Errors
     /// A [`DatasetError`]; then nothing has appeared, unless it is one of a sync behind the rename.
     pub fn publish(&self, top: &DatasetTop) -> Result<Option<Vec<u8>>, DatasetError> {
-        let (kernel, dir) = (top.dir.kernel(), top.dir.as_ref());
-        let old = match self.replace {
-            Replace::Allowed if self.holder.name_stands()? => self.holder.exchange()?,
-            _ => {
-                self.holder.publish_new()?;
-                None
-            }
-        };
-        // Nobody has seen it shut before: it opens to fewer.
-        if top.stat.st_mode & 0o700 != 0o700 && !geteuid().is_root() {
-            let shut = kernel.chmod_place(dir, mode(top.stat.st_mode & 0o7777));
-            shut.map_err(|error| DiskError::call("set the mode of", &self.shown(), error))?;
+        let published = self.holder.make_ready().and_then(|()| {
+            self.finish_top(top)?;
+            self.holder.publish(self.replace)
+        });
+        // The note goes, or what has not got its name is staged again. Should it fail, the next
+        // session does it.
+        let recovered = self.holder.recover();
+        if recovered.is_ok() {
+            // Before anybody hears that it is done.
+            self.holder.clear();
         }
-        // Before anybody hears that it is done.
-        self.holder.clear();
-        Ok(old)
+        published
+    }
+
+    /// Gives the dataset's directory the mode that it shall have, durably, before anybody sees it.
+    fn finish_top(&self, top: &DatasetTop) -> Result<(), DatasetError> {
+        let (kernel, dir) = (top.dir.kernel(), top.dir.as_ref());
+        let failed = |error| DatasetError::from(DiskError::call("set the mode of", &self.shown(), error));
+        // Before its mode may forbid it.
+        let readable = top.dir.readable().map_err(failed)?;
+        kernel.chmod_place(dir, mode(top.stat.st_mode & 0o7777)).map_err(failed)?;
+        kernel.fsync(readable).map_err(failed)
     }
 }
 
@@ -294,6 +300,17 @@ fn shown_of(name: &DatasetName) -> &Path {
 /// A path beneath a tree, as a path of this host.
 fn below(top: &Path, path: &RelPath) -> PathBuf {
     if path.is_root() { top.to_owned() } else { top.join(OsStr::from_bytes(path.as_bytes())) }
+}
+
+/// Lets the owner into a directory of ours, whose mode may forbid it. Gives the mode that it had,
+/// if it was changed.
+fn let_owner_in(kernel: &Kernel, dir: impl AsFd) -> Result<Option<u32>, Errno> {
+    let bits = fstat(&dir)?.st_mode & 0o7777;
+    if bits & 0o700 == 0o700 || geteuid().is_root() {
+        return Ok(None);
+    }
+    kernel.chmod_place(&dir, mode(bits | 0o700))?;
+    Ok(Some(bits))
 }
 
 /// Removes a directory of ours and the files in it, if it stands. It never has directories in it.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::DatasetName;
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstat, openat, statat, statx};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::{DatasetError, DatasetOrder, remove_flat, shown_of};
+use super::{DatasetError, DatasetOrder, let_owner_in, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
@@ -82,21 +82,25 @@ impl Holder {
         }
     }
 
-    /// Tries the renames that the end needs, on empty directories.
+    /// Tries the renames that the end needs, on empty directories and where it makes them.
     pub(super) fn try_renames(&self, replace: Replace) -> Result<(), DatasetError> {
-        let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
+        let (kernel, dir, parent) = (self.dir.kernel(), self.dir.as_ref(), self.parent.as_ref());
+        let [one, other] = ["a", "b"].map(|end| self.sibling(end));
+        let (one, other) = (one.as_bytes(), other.as_bytes());
         let remove = || {
-            for name in [TRIED, TRIED_TOO] {
-                let _ = kernel.rmdirat(dir, name);
+            let _ = kernel.rmdirat(dir, TRIED);
+            for name in [one, other] {
+                let _ = kernel.rmdirat(parent, name);
             }
         };
         remove();
         let tried = || -> Result<(), Errno> {
             kernel.mkdirat(dir, TRIED, Mode::RWXU)?;
-            kernel.move_new((dir, TRIED), (dir, TRIED_TOO))?;
+            kernel.move_new((dir, TRIED), (parent, one))?;
+            kernel.move_new((parent, one), (parent, other))?;
             if replace == Replace::Allowed {
-                kernel.mkdirat(dir, TRIED, Mode::RWXU)?;
-                kernel.exchange((dir, TRIED), (dir, TRIED_TOO))?;
+                kernel.mkdirat(parent, one, Mode::RWXU)?;
+                kernel.exchange((parent, one), (parent, other))?;
             }
             Ok(())
         };
@@ -104,83 +108,125 @@ impl Holder {
         remove();
         outcome.map_err(|error| match error {
             Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => {
-                let why = "its file system has no renames that replace nothing, or none that exchange two names";
-                DatasetError::Unable { path: self.shown(), why }
+                self.unable("its file system has no renames that replace nothing, or none that exchange two names")
             }
             error => self.failed("stage", error),
         })
     }
 
-    /// Ends an exchange in the middle of which a process was killed: what was not exchanged is
-    /// staged again, and an old dataset that was goes to its own name.
-    pub(super) fn recover(&self) -> Result<(), DatasetError> {
-        let mut found = Vec::new();
-        let readable = self.dir.readable().map_err(|error| self.failed("look at what is staged of", error))?;
-        let looked = each_name(readable, |name| found.extend(Ready::parse(name)));
-        looked.map_err(|error| self.failed("look at what is staged of", error))?;
-        for ready in found {
-            let stat = statat(self.dir.as_ref(), ready.name().as_bytes(), AtFlags::SYMLINK_NOFOLLOW);
-            let stat = stat.map_err(|error| self.failed("examine what is staged of", error))?;
-            if place_of(&stat).1 == ready.ino {
-                let dir = self.dir.as_ref();
-                let back = dir.kernel().move_new((dir, ready.name().as_bytes()), (dir, TREE));
-                back.map_err(|error| self.failed("stage again", error))?;
-            } else {
-                self.keep_old(&ready)?;
-            }
+    /// Refuses a name that stands and that no rename would move.
+    pub(super) fn need_movable_name(&self) -> Result<(), DatasetError> {
+        let failed = |error| self.failed("examine", error);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = match statat(self.parent.as_ref(), self.name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(()),
+            outcome => outcome.map_err(failed)?,
+        };
+        // Where the system does not say so, another device tells it of most.
+        let mounted = statx(self.parent.as_ref(), self.name.as_bytes(), flags, StatxFlags::empty())
+            .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+        if mounted || place_of(&stat).0 != self.parent.dev() {
+            return Err(self.unable("a file system is mounted there, and no rename moves it"));
+        }
+        let (above, user) = (fstat(self.parent.as_ref()).map_err(failed)?, geteuid());
+        let is_ours = |owner: u32| owner == user.as_raw();
+        if above.st_mode & STICKY != 0 && !user.is_root() && !is_ours(stat.st_uid) && !is_ours(above.st_uid) {
+            return Err(self.unable("another user has it, and the sticky bit of the directory keeps it there"));
         }
         Ok(())
     }
 
-    /// Gives the dataset its name, which nothing has.
-    pub(super) fn publish_new(&self) -> Result<(), DatasetError> {
-        let to = (self.parent.as_ref(), self.name.as_bytes());
-        match self.dir.kernel().move_new((self.dir.as_ref(), TREE), to) {
+    /// Ends the last steps in the middle of which a process was killed, or that failed: a dataset
+    /// that did not get its name is staged again, and an old one goes to its own name.
+    pub(super) fn recover(&self) -> Result<(), DatasetError> {
+        let failed = |error| self.failed("look at what is staged of", error);
+        let mut notes = Vec::new();
+        each_name(self.dir.readable().map_err(failed)?, |name| notes.extend(Note::parse(name))).map_err(failed)?;
+        let (parent, ready) = (self.parent.as_ref(), self.sibling(READY));
+        match statat(parent, ready.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
+            Ok(stat) if notes.iter().any(|note| note.ino == place_of(&stat).1) => {
+                // To move it into another directory, its owner must be let in.
+                let_in(parent, ready.as_bytes()).map_err(failed)?;
+                let back = self.dir.kernel().move_new((parent, ready.as_bytes()), (self.dir.as_ref(), TREE));
+                back.map_err(|error| self.failed("stage again", error))?;
+            }
+            Ok(_) => drop(self.keep_old()?),
+        }
+        for note in notes {
+            let _ = self.dir.kernel().rmdirat(self.dir.as_ref(), note.name().as_bytes());
+        }
+        self.let_in()
+    }
+
+    /// Lets the owner into the dataset, if it is staged: a session sets its mode before its end.
+    fn let_in(&self) -> Result<(), DatasetError> {
+        match let_in(&self.dir, TREE) {
+            Err(Errno::NOENT) => Ok(()),
+            outcome => outcome.map_err(|error| self.failed("let the owner into", error)),
+        }
+    }
+
+    /// Moves the dataset beside its name, under one of ours. Whoever finds it there after a crash
+    /// knows by the note which of both it is: the new one, or the old one.
+    pub(super) fn make_ready(&self) -> Result<(), DatasetError> {
+        let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
+        let failed = |error| self.failed("move", error);
+        let stat = statat(dir, TREE, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let note = Note { ino: place_of(&stat).1 };
+        kernel.mkdirat(dir, note.name().as_bytes(), Mode::RWXU).map_err(failed)?;
+        self.dir.sync().map_err(failed)?;
+        kernel.move_new((dir, TREE), (self.parent.as_ref(), self.sibling(READY).as_bytes())).map_err(failed)
+    }
+
+    /// Gives the dataset that is ready its name. It is exchanged for what has that, if that may be
+    /// replaced: then the name is given under which the old one is kept.
+    pub(super) fn publish(&self, replace: Replace) -> Result<Option<Vec<u8>>, DatasetError> {
+        let (kernel, ready) = (self.dir.kernel(), self.sibling(READY));
+        let (ready, name) = ((self.parent.as_ref(), ready.as_bytes()), (self.parent.as_ref(), self.name.as_bytes()));
+        if replace == Replace::Allowed {
+            match kernel.exchange(ready, name) {
+                Ok(()) => {
+                    self.sync()?;
+                    return self.keep_old().map(Some);
+                }
+                // Nothing has the name any more.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(self.failed("exchange", error)),
+            }
+        }
+        match kernel.move_new(ready, name) {
             Err(Errno::EXIST) => return Err(DatasetError::Stands { path: self.shown() }),
             outcome => outcome.map_err(|error| self.failed("give its name to", error))?,
         }
-        self.sync()
-    }
-
-    /// Exchanges the dataset for what has its name, which is kept under another one. Gives that, or
-    /// `None` if nothing had the name any more.
-    pub(super) fn exchange(&self) -> Result<Option<Vec<u8>>, DatasetError> {
-        let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
-        let failed = |error| self.failed("exchange", error);
-        let stat = statat(dir, TREE, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let id = random().map_err(failed)?;
-        let ready = Ready { id: u64::from_le_bytes(id), ino: place_of(&stat).1 };
-        let name = ready.name();
-        kernel.move_new((dir, TREE), (dir, name.as_bytes())).map_err(failed)?;
-        // Whoever finds it after a crash must know which of both it is.
-        self.dir.sync().map_err(failed)?;
-        let exchanged = kernel.exchange((dir, name.as_bytes()), (self.parent.as_ref(), self.name.as_bytes()));
-        if let Err(error) = exchanged {
-            kernel.move_new((dir, name.as_bytes()), (dir, TREE)).map_err(failed)?;
-            if error != Errno::NOENT {
-                return Err(failed(error));
-            }
-            self.publish_new()?;
-            return Ok(None);
-        }
         self.sync()?;
-        self.keep_old(&ready).map(Some)
+        Ok(None)
     }
 
     /// Gives what stood under the dataset's name the name under which it is kept.
-    fn keep_old(&self, ready: &Ready) -> Result<Vec<u8>, DatasetError> {
-        let old = [self.name.as_bytes(), format!(".{:016x}~", ready.id).as_bytes()].concat();
-        let moved =
-            self.dir.kernel().move_new((self.dir.as_ref(), ready.name().as_bytes()), (self.parent.as_ref(), &old));
-        moved.map_err(|error| self.failed("keep the old directory of", error))?;
+    fn keep_old(&self) -> Result<Vec<u8>, DatasetError> {
+        let failed = |error| self.failed("keep the old directory of", error);
+        let id = u64::from_le_bytes(random().map_err(failed)?);
+        let old = [self.name.as_bytes(), format!(".{id:016x}~").as_bytes()].concat();
+        let (parent, ready) = (self.parent.as_ref(), self.sibling(READY));
+        self.dir.kernel().move_new((parent, ready.as_bytes()), (parent, &old)).map_err(failed)?;
         self.sync()?;
         Ok(old)
     }
 
-    /// Makes both directories durable, the one with the new name first.
+    /// A name of ours beside the holder and the dataset.
+    fn sibling(&self, end: &str) -> String {
+        format!("{}.{end}", self.own_name)
+    }
+
+    /// Makes the directory durable in which the dataset has its name.
     fn sync(&self) -> Result<(), DatasetError> {
-        let synced = self.parent.sync().and_then(|()| self.dir.sync());
-        synced.map_err(|error| self.failed("sync the directory of", error))
+        self.parent.sync().map_err(|error| self.failed("sync the directory of", error))
+    }
+
+    fn unable(&self, why: &'static str) -> DatasetError {
+        DatasetError::Unable { path: self.shown(), why }
     }
 
     fn failed(&self, call: &'static str, error: Errno) -> DatasetError {
@@ -195,7 +241,8 @@ impl Drop for Holder {
 }
 
 impl Holder {
-    /// Removes a holder in which no dataset is staged. Its journals then speak of nothing.
+    /// Removes a holder in which no dataset is staged, and that of none tells that is in its last
+    /// steps. Its journals then speak of nothing.
     pub(super) fn clear(&self) {
         let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
         // An empty one is no dataset that came.
@@ -212,24 +259,29 @@ impl Holder {
     }
 }
 
-/// A dataset that is being exchanged.
+/// A note of the dataset that is in its last steps: an empty directory in the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ready {
-    /// The random part of the name under which the old one is kept.
-    id: u64,
+struct Note {
     /// The inode of the new one.
     ino: u64,
 }
 
-impl Ready {
+impl Note {
     fn name(&self) -> String {
-        format!("{READY}{:016x}.{}", self.id, self.ino)
+        format!("{READY}.{}", self.ino)
     }
 
-    fn parse(name: &[u8]) -> Option<Ready> {
-        let (id, ino) = std::str::from_utf8(name).ok()?.strip_prefix(READY)?.split_once('.')?;
-        Some(Ready { id: u64::from_str_radix(id, 16).ok()?, ino: ino.parse().ok()? })
+    fn parse(name: &[u8]) -> Option<Note> {
+        let ino = std::str::from_utf8(name).ok()?.strip_prefix(READY)?.strip_prefix('.')?;
+        Some(Note { ino: ino.parse().ok()? })
     }
+}
+
+/// Lets the owner into a directory, never following a link.
+fn let_in(parent: &Dir, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = openat(parent, name, flags, Mode::empty())?;
+    let_owner_in(parent.kernel(), fd).map(drop)
 }
 
 /// The holder of this name, made if it is missing, and its lock. `None` if another session has it,
@@ -302,11 +354,11 @@ fn own_name(order: &DatasetOrder<'_>) -> String {
 pub(super) const TREE: &[u8] = b"tree";
 /// The lock in it.
 const LOCK: &[u8] = b"name";
-/// The beginning of the name of a dataset that is being exchanged.
-const READY: &str = "ready.";
-/// Names of empty directories with which renames are tried.
+/// The end of the name of a dataset in its last steps, and the beginning of that of its note.
+const READY: &str = "ready";
+/// An empty directory with which renames are tried.
 const TRIED: &[u8] = b"a";
-/// The other one.
-const TRIED_TOO: &[u8] = b"b";
+/// The bit of a directory from which others move only what is theirs (`S_ISVTX`).
+const STICKY: u32 = 0o1000;
 /// Between two looks at a lock that another session has.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

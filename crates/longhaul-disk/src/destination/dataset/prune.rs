@@ -1,9 +1,9 @@
 //! The last look at a staged dataset: what lies in it is what its list names, and nothing else.
 //!
-//! In: the paths that are listed. Out: how many names stand. Names that earlier sessions staged of
-//! other sources, and what they left of unfinished files, go. Must not know who sent what.
+//! In: the names that are listed, in order. Out: those of them that do not stand as they should.
+//! Names that earlier sessions staged of other sources, and what they left of unfinished files, go.
+//! Must not know who sent what.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use longhaul_core::limits::DATASET_MANIFEST_NAME;
@@ -11,128 +11,265 @@ use longhaul_core::{RelPath, is_reserved};
 use rustix::fs::{AtFlags, FileType, Timestamps, fstat, statat};
 use rustix::io::Errno;
 
-use super::{DatasetError, DatasetStage, DatasetTop, times_of};
-use crate::error::DiskError;
+use super::{DatasetError, DatasetStage, DatasetTop, let_owner_in, times_of};
+use crate::destination::meta::mode;
+use crate::error::{DiskError, ErrorKind};
 use crate::names::each_name;
 use crate::stat::type_of;
 use crate::walk::{Dir, Walk, cached_dirs_max};
 
+/// A name that is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedName {
+    /// Its path in the dataset.
+    pub path: RelPath,
+    /// What stands there.
+    pub kind: StagedKind,
+}
+
+/// What a listed name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StagedKind {
+    /// A directory.
+    Dir,
+    /// A file of so many bytes.
+    File(u64),
+    /// A symbolic link.
+    Link,
+}
+
 /// The names of a staged dataset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StagedNames {
-    /// Names that stand, directories among them.
-    pub kept: u64,
+    /// Listed names that do not stand, or are something else.
+    pub missing: u64,
+    /// The first of them.
+    pub first: Option<RelPath>,
     /// Names that were removed.
     pub removed: u64,
 }
 
 impl DatasetStage {
     /// Removes every name that is not `listed`, and what earlier sessions left of unfinished files.
-    /// Directories keep their times.
+    /// The list is in the order of the bytes of its paths. Directories keep their times and modes.
+    ///
+    /// # Errors
+    /// An error of the list, or a [`DatasetError`] of the disk.
+    pub fn prune<E: From<DatasetError>>(
+        &self,
+        top: &DatasetTop,
+        listed: impl Iterator<Item = Result<ListedName, E>>,
+    ) -> Result<StagedNames, E> {
+        let walk = Walk::new(Arc::clone(&top.dir), cached_dirs_max());
+        let mut pruning = Pruning { walk, listed, next: None, names: StagedNames::default() };
+        pruning.advance()?;
+        let mut levels = vec![pruning.level(RelPath::root())?];
+        while let Some(level) = levels.last_mut() {
+            match level.names.next() {
+                Some(Key::Itself(name)) => pruning.look(level, &name)?,
+                Some(Key::Below(name)) => {
+                    let below = pruning.below(&level.path, &name)?;
+                    levels.extend(below);
+                }
+                None => {
+                    pruning.leave(level).map_err(DatasetError::from)?;
+                    levels.pop();
+                }
+            }
+        }
+        while let Some(rest) = pruning.next.take() {
+            pruning.missed(rest.path);
+            pruning.advance()?;
+        }
+        Ok(pruning.names)
+    }
+
+    /// Removes what an earlier session staged under a name, as something else is to have it. The
+    /// owner is let into the directory in which it lies.
     ///
     /// # Errors
     /// A [`DatasetError`] of the disk.
-    pub fn prune(&self, top: &DatasetTop, listed: &dyn Fn(&RelPath) -> bool) -> Result<StagedNames, DatasetError> {
-        let walk = Walk::new(Arc::clone(&top.dir), cached_dirs_max());
-        let (to_do, names) = (vec![(RelPath::root(), InList::Yes)], StagedNames::default());
-        let mut pruning = Pruning { walk, listed, to_do, unlisted: Vec::new(), times: HashMap::new(), names };
-        while let Some((path, is_listed)) = pruning.to_do.pop() {
-            pruning.look(&path, is_listed)?;
-        }
-        pruning.remove_dirs()?;
-        pruning.restore_times()?;
-        Ok(pruning.names)
+    pub fn make_way(&self, path: &RelPath) -> Result<(), DatasetError> {
+        let at = DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
+        let above = self.tree.dir(&at.parent().unwrap_or_default())?;
+        remove(&above, at.name().unwrap_or_default()).map(drop)
     }
 }
 
-/// Whether a directory is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InList {
-    Yes,
-    No,
+/// A name in a directory, in the order in which a list has it: that of the bytes of whole paths, in
+/// which what lies below `d` comes behind `d-x`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Key {
+    Itself(Vec<u8>),
+    Below(Vec<u8>),
 }
 
-struct Pruning<'l> {
+impl Key {
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        let (name, slash) = match self {
+            Key::Itself(name) => (name, None),
+            Key::Below(name) => (name, Some(b'/')),
+        };
+        name.iter().copied().chain(slash)
+    }
+}
+
+/// A directory that is being looked through.
+struct Level {
+    path: RelPath,
+    names: std::vec::IntoIter<Key>,
+    /// What it gets back, if it was changed: its mode, and its times.
+    had: Option<(Option<u32>, Timestamps)>,
+}
+
+struct Pruning<I> {
     walk: Walk,
-    listed: &'l dyn Fn(&RelPath) -> bool,
-    /// Directories to look through, and whether they are listed.
-    to_do: Vec<(RelPath, InList)>,
-    /// Directories to be removed, each behind the one in which it lies.
-    unlisted: Vec<RelPath>,
-    /// Times of directories from which names were removed.
-    times: HashMap<RelPath, Timestamps>,
+    listed: I,
+    /// The next listed name.
+    next: Option<ListedName>,
     names: StagedNames,
 }
 
-impl Pruning<'_> {
-    fn look(&mut self, path: &RelPath, own: InList) -> Result<(), DiskError> {
-        let dir = self.walk.dir(path)?;
+impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I> {
+    fn advance(&mut self) -> Result<(), E> {
+        self.next = self.listed.next().transpose()?;
+        Ok(())
+    }
+
+    fn missed(&mut self, path: RelPath) {
+        self.names.missing += 1;
+        self.names.first.get_or_insert(path);
+    }
+
+    /// Looks at a name: it stays if it is listed.
+    fn look(&mut self, level: &mut Level, name: &[u8]) -> Result<(), E> {
+        if is_reserved(name) {
+            let stays = level.path.is_root() && name == DATASET_MANIFEST_NAME;
+            return if stays { Ok(()) } else { Ok(self.remove(level, name)?) };
+        }
+        let at = joined(&level.path, name)?;
+        while let Some(missing) = self.next.take_if(|next| next.path < at) {
+            self.missed(missing.path);
+            self.advance()?;
+        }
+        let Some(listed) = self.next.take_if(|next| next.path == at) else { return Ok(self.remove(level, name)?) };
+        self.advance()?;
+        let dir = self.walk.dir(&level.path).map_err(DatasetError::from)?;
+        let stat = statat(dir.as_ref(), name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|error| DatasetError::from(DiskError::call("examine", &at, error)))?;
+        let is_same = match listed.kind {
+            StagedKind::Dir => type_of(&stat) == FileType::Directory,
+            StagedKind::File(len) => {
+                type_of(&stat) == FileType::RegularFile && u64::try_from(stat.st_size) == Ok(len)
+            },
+            StagedKind::Link => type_of(&stat) == FileType::Symlink,
+        };
+        if !is_same {
+            self.missed(at);
+            self.remove(level, name)?;
+        }
+        Ok(())
+    }
+
+    /// The level of a directory in one that is looked through. `None` if it was removed.
+    fn below(&self, above: &RelPath, name: &[u8]) -> Result<Option<Level>, DatasetError> {
+        let path = joined(above, name)?;
+        match self.walk.dir(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+            Ok(dir) if dir.dev() != self.walk.root().dev() => Err(mounted(&path)),
+            Ok(_) => self.level(path).map(Some),
+        }
+    }
+
+    /// Reads a directory, into which its owner is let if its mode forbids that.
+    fn level(&self, path: RelPath) -> Result<Level, DatasetError> {
+        let dir = self.walk.dir(&path)?;
+        let failed = |error: Errno| DiskError::call("read the directory", &path, error);
+        let stat = fstat(dir.as_ref()).map_err(failed)?;
+        let is_shut = stat.st_mode & 0o500 != 0o500;
+        let opened = if is_shut { let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)? } else { None };
         let mut found = Vec::new();
-        let read = dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec())));
-        read.map_err(|error| DiskError::call("read the directory", path, error))?;
+        dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec()))).map_err(failed)?;
+        let mut names = Vec::with_capacity(found.len());
         for name in found {
-            if is_reserved(&name) {
-                if !(path.is_root() && name == DATASET_MANIFEST_NAME) {
-                    self.remove(&dir, path, &name)?;
-                }
-                continue;
+            let stat = statat(dir.as_ref(), &*name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+            if type_of(&stat) == FileType::Directory && !is_reserved(&name) {
+                names.push(Key::Below(name.clone()));
             }
-            let at = path.join(&name).map_err(|source| DiskError::Name { path: path.into(), source })?;
-            let stat = statat(&*dir, &*name, AtFlags::SYMLINK_NOFOLLOW);
-            let stat = stat.map_err(|error| DiskError::call("examine", &at, error))?;
-            let stays = own == InList::Yes && (self.listed)(&at);
-            self.names.kept += u64::from(stays);
-            match (type_of(&stat), stays) {
-                (FileType::Directory, _) => {
-                    self.to_do.push((at.clone(), if stays { InList::Yes } else { InList::No }));
-                    if !stays {
-                        self.unlisted.push(at);
-                    }
-                }
-                (_, true) => {}
-                (_, false) => self.remove(&dir, path, &name)?,
+            names.push(Key::Itself(name));
+        }
+        names.sort_unstable_by(|one, other| one.bytes().cmp(other.bytes()));
+        let had = opened.map(|bits| (Some(bits), times_of(&stat)));
+        Ok(Level { path, names: names.into_iter(), had })
+    }
+
+    /// Removes a name and what lies below it.
+    fn remove(&mut self, level: &mut Level, name: &[u8]) -> Result<(), DatasetError> {
+        let dir = self.walk.dir(&level.path)?;
+        if level.had.is_none() {
+            let failed = |error: Errno| DiskError::call("open to its owner", &level.path, error);
+            let times = times_of(&fstat(dir.as_ref()).map_err(failed)?);
+            level.had = Some((let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?, times));
+        }
+        self.names.removed += remove(&dir, name)?;
+        Ok(())
+    }
+
+    /// Gives a directory its times and mode back.
+    fn leave(&self, level: &Level) -> Result<(), DiskError> {
+        let Some((bits, times)) = &level.had else { return Ok(()) };
+        let dir = self.walk.dir(&level.path)?;
+        let failed = |error: Errno| DiskError::call("set the times and mode of", &level.path, error);
+        dir.kernel().set_times_of_place(dir.as_ref(), times).map_err(failed)?;
+        bits.map_or(Ok(()), |bits| dir.kernel().chmod_place(dir.as_ref(), mode(bits))).map_err(failed)
+    }
+}
+
+/// Removes a name in a directory, and what lies below it. Its owner is let in everywhere. Gives the
+/// number of names.
+fn remove(above: &Arc<Dir>, name: &[u8]) -> Result<u64, DatasetError> {
+    let failed = |error: Errno| DiskError::call("remove what is not listed from", &RelPath::root(), error);
+    match above.kernel().unlinkat(above, name) {
+        Err(Errno::ISDIR) => {}
+        Err(Errno::NOENT) => return Ok(0),
+        outcome => return outcome.map(|()| 1).map_err(|error| failed(error).into()),
+    }
+    let walk = Walk::new(Arc::clone(above), cached_dirs_max());
+    let (mut to_do, mut removed) = (vec![joined(&RelPath::root(), name)?], 0);
+    while let Some(path) = to_do.last() {
+        let dir = walk.dir(path)?;
+        if dir.dev() != above.dev() {
+            return Err(mounted(path));
+        }
+        let failed = |error: Errno| DiskError::call("remove what is not listed from", path, error);
+        let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?;
+        let mut found = Vec::new();
+        dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec()))).map_err(failed)?;
+        let mut dirs = Vec::new();
+        for name in found {
+            match dir.kernel().unlinkat(&dir, &name) {
+                Ok(()) => removed += 1,
+                Err(Errno::ISDIR) => dirs.push(joined(path, &name)?),
+                Err(error) => return Err(failed(error).into()),
             }
         }
-        Ok(())
-    }
-
-    /// Removes a name that is no directory.
-    fn remove(&mut self, dir: &Dir, path: &RelPath, name: &[u8]) -> Result<(), DiskError> {
-        self.keep_times(dir, path)?;
-        dir.kernel()
-            .unlinkat(dir, name)
-            .map_err(|error| DiskError::call("remove what is not listed from", path, error))?;
-        self.names.removed += 1;
-        Ok(())
-    }
-
-    fn remove_dirs(&mut self) -> Result<(), DiskError> {
-        while let Some(path) = self.unlisted.pop() {
-            let above = path.parent().unwrap_or_default();
-            let dir = self.walk.dir(&above)?;
-            self.keep_times(&dir, &above)?;
-            let removed = dir.kernel().rmdirat(&*dir, path.name().unwrap_or_default());
-            removed.map_err(|error| DiskError::call("remove the directory", &path, error))?;
-            self.times.remove(&path);
-            self.names.removed += 1;
+        if dirs.is_empty() {
+            let (above, name) = walk.parent(path)?;
+            above.kernel().rmdirat(&above, name).map_err(failed)?;
+            removed += 1;
+            to_do.pop();
         }
-        Ok(())
+        to_do.extend(dirs);
     }
+    Ok(removed)
+}
 
-    fn keep_times(&mut self, dir: &Dir, path: &RelPath) -> Result<(), DiskError> {
-        if !self.times.contains_key(path) {
-            let stat = fstat(dir).map_err(|error: Errno| DiskError::call("examine", path, error))?;
-            self.times.insert(path.clone(), times_of(&stat));
-        }
-        Ok(())
-    }
+fn joined(path: &RelPath, name: &[u8]) -> Result<RelPath, DatasetError> {
+    path.join(name).map_err(|source| DiskError::Name { path: path.into(), source }.into())
+}
 
-    fn restore_times(&mut self) -> Result<(), DiskError> {
-        for (path, times) in std::mem::take(&mut self.times) {
-            let dir = self.walk.dir(&path)?;
-            let set = dir.kernel().set_times_of_place(&*dir, &times);
-            set.map_err(|error| DiskError::call("set the times of", &path, error))?;
-        }
-        Ok(())
-    }
+/// The refusal to look through another file system.
+fn mounted(path: &RelPath) -> DatasetError {
+    DatasetError::Unable { path: path.into(), why: "a file system is mounted in what is staged" }
 }

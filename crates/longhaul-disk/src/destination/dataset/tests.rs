@@ -1,7 +1,7 @@
 //! Tests of staging and committing datasets, killed before each of their system calls.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
@@ -58,9 +58,17 @@ fn fill(stage: &DatasetStage, text: &str) -> PathBuf {
 fn commit(stage: &DatasetStage) -> Result<Option<Vec<u8>>, DatasetError> {
     let top = stage.open_top()?;
     fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
-    assert_eq!(stage.prune(&top, &|_| true)?.kept, 2);
+    let len = fs::metadata(stage.tree().named().join("tree/d/f")).expect("it stands").len();
+    let pruned = stage.prune(&top, listed(&[("d", StagedKind::Dir), ("d/f", StagedKind::File(len))]))?;
+    assert_eq!((pruned.missing, pruned.removed), (0, 0));
     stage.make_durable(&top)?;
     stage.publish(&top)
+}
+
+/// A list of a dataset.
+fn listed(names: &[(&str, StagedKind)]) -> impl Iterator<Item = Result<ListedName, DatasetError>> {
+    let named = |(path, kind): &(&str, StagedKind)| ListedName { path: RelPath::new(*path).expect(path), kind: *kind };
+    names.iter().map(named).map(Ok).collect::<Vec<_>>().into_iter()
 }
 
 /// The names in a directory, in order.
@@ -108,23 +116,96 @@ fn a_name_that_is_taken_is_refused_before_and_by_the_rename() {
 }
 
 #[test]
-fn what_is_not_listed_goes_and_directories_keep_their_times() {
+fn what_is_not_listed_goes_and_directories_keep_their_times_and_modes() {
     let dir = tempfile::tempdir().expect("scratch");
     let stage = stage(dir.path(), Replace::Never).expect("staged");
     let top = fill(&stage, "new");
-    for path in ["d/old", "d/.longhaul-0123456789abcdef0123456789abcdef", "gone/deep/f", "x"] {
+    for path in ["d/old", "d/.longhaul-0123456789abcdef0123456789abcdef", "gone/deep/f", "d-x", "d.x", "x"] {
         let path = top.join(path);
         fs::create_dir_all(path.parent().expect("one")).expect("made");
         fs::write(path, "old").expect("written");
     }
     let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     fs::File::open(top.join("d")).expect("open").set_modified(time).expect("set");
-    let listed = |path: &RelPath| path.as_bytes() == b"d" || path.as_bytes() == b"d/f";
+    for shut in ["d", "gone/deep", "gone"] {
+        fs::set_permissions(top.join(shut), fs::Permissions::from_mode(0o555)).expect("set");
+    }
     let held = stage.open_top().expect("open");
-    let kept = stage.prune(&held, &listed).expect("pruned");
-    assert_eq!(kept, StagedNames { kept: 2, removed: 6 });
-    assert_eq!((names(&top), names(&top.join("d"))), (vec!["d".to_owned()], vec!["f".to_owned()]));
-    assert_eq!(fs::metadata(top.join("d")).expect("it stands").mtime(), 1_000_000_000);
+    let names_listed = [("d", StagedKind::Dir), ("d.x", StagedKind::File(3)), ("d/f", StagedKind::File(3))];
+    let pruned = stage.prune(&held, listed(&names_listed)).expect("pruned");
+    assert_eq!(pruned, StagedNames { missing: 0, first: None, removed: 7 });
+    assert_eq!((names(&top), names(&top.join("d"))), (vec!["d".into(), "d.x".into()], vec!["f".to_owned()]));
+    let found = fs::metadata(top.join("d")).expect("it stands");
+    assert_eq!((found.mtime(), found.mode() & 0o777), (1_000_000_000, 0o555));
+}
+
+#[test]
+fn a_listed_name_that_is_something_else_or_does_not_stand_is_missed() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    std::os::unix::fs::symlink("x", top.join("link")).expect("made");
+    let held = stage.open_top().expect("open");
+    let missed = |names: &[(&str, StagedKind)]| {
+        let pruned = stage.prune(&held, listed(names)).expect("pruned");
+        (pruned.missing, pruned.first.map(|path| path.escaped().to_string()))
+    };
+    let all = [("d", StagedKind::Dir), ("d/f", StagedKind::File(3)), ("link", StagedKind::Link)];
+    assert_eq!(missed(&all), (0, None));
+    let more = [all[0], all[1], ("d/g", StagedKind::Dir), all[2], ("z", StagedKind::Link)];
+    assert_eq!(missed(&more), (2, Some("d/g".to_owned())));
+    assert_eq!(missed(&[all[0], ("d/f", StagedKind::File(4)), all[2]]), (1, Some("d/f".to_owned())));
+    assert_eq!(missed(&[("d", StagedKind::File(3)), all[2]]), (1, Some("d".to_owned())));
+    assert_eq!(names(&top), ["link"], "what is not as it is listed is not kept");
+}
+
+#[test]
+fn what_an_earlier_session_staged_makes_way_for_something_else() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    fs::set_permissions(top.join("d"), fs::Permissions::from_mode(0o555)).expect("set");
+    let path = |path: &str| RelPath::new(path).expect("a path");
+    stage.make_way(&path("d")).expect("a directory goes");
+    stage.make_way(&path("d")).expect("so does what is gone");
+    assert_eq!(names(&top), [""; 0]);
+    fill(&stage, "new");
+    stage.make_way(&path("d/f")).expect("a file goes");
+    assert_eq!(names(&top.join("d")), [""; 0]);
+}
+
+#[test]
+fn a_top_that_its_owner_may_not_write_to_appears_with_its_mode_and_goes_on_after_a_refusal() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let shut = |stage: &DatasetStage| {
+        let top = fill(stage, "new");
+        fs::set_permissions(top.join("d"), fs::Permissions::from_mode(0o500)).expect("set");
+        fs::set_permissions(top, fs::Permissions::from_mode(0o555)).expect("set");
+    };
+    let mode_of = |name: &str| fs::metadata(dir.path().join(name)).expect("it stands").mode() & 0o777;
+    let first = stage(dir.path(), Replace::Never).expect("staged");
+    shut(&first);
+    fs::create_dir(dir.path().join("run-7")).expect("somebody else's");
+    assert!(matches!(commit(&first), Err(DatasetError::Stands { .. })));
+    drop(first);
+    fs::remove_dir(dir.path().join("run-7")).expect("gone again");
+    let again = stage(dir.path(), Replace::Never).expect("staged");
+    shut(&again);
+    commit(&again).expect("committed");
+    drop(again);
+    assert_eq!(mode_of("run-7"), 0o555);
+    let newer = stage(dir.path(), Replace::Allowed).expect("staged");
+    shut(&newer);
+    let old = String::from_utf8(commit(&newer).expect("replaced").expect("an old one")).expect("text");
+    drop(newer);
+    assert_eq!((mode_of("run-7"), mode_of(&old)), (0o555, 0o555));
+    assert_eq!(names(dir.path()), ["run-7".to_owned(), old.clone()]);
+    for name in ["run-7", &old] {
+        // So that the scratch can be removed.
+        for path in [dir.path().join(name), dir.path().join(name).join("d")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
+    }
 }
 
 /// Has a session die before its call of this number. Gives whether it came to its end.
