@@ -66,6 +66,8 @@ pub enum FaultCode {
     Superseded,
     /// A dataset does not appear, as some of its files are not there.
     Incomplete,
+    /// An earlier session of the same run has had its dataset appear.
+    Published,
 }
 
 /// The party whose fault it is.
@@ -286,6 +288,7 @@ impl FaultCode {
             FaultCode::TargetFailed => "target-failed",
             FaultCode::Superseded => "superseded",
             FaultCode::Incomplete => "incomplete",
+            FaultCode::Published => "published",
         }
     }
 

@@ -5,7 +5,7 @@
 use longhaul_core::FaultCode;
 
 /// All codes, in the order of their definition.
-pub const CODES: [FaultCode; 25] = [
+pub const CODES: [FaultCode; 26] = [
     FaultCode::Unclassified,
     FaultCode::Usage,
     FaultCode::NotFound,
@@ -31,6 +31,7 @@ pub const CODES: [FaultCode; 25] = [
     FaultCode::TargetFailed,
     FaultCode::Superseded,
     FaultCode::Incomplete,
+    FaultCode::Published,
 ];
 
 /// The code of a name.
@@ -48,7 +49,7 @@ mod tests {
             assert_eq!(code as usize, at);
             assert_eq!(code_of_name(code.name()), Some(code));
         }
-        assert_eq!(FaultCode::Incomplete as usize, CODES.len() - 1);
+        assert_eq!(FaultCode::Published as usize, CODES.len() - 1);
         assert_eq!(code_of_name("nothing"), None);
     }
 }

@@ -88,7 +88,8 @@ pub const fn treatment(code: FaultCode) -> Treatment {
         // Who has the shard by this queue was overtaken by somebody of another one: two queues have
         // the campaign, and would take the shard from each other for ever.
         | FaultCode::Superseded
-        | FaultCode::Incomplete => Treatment::Hold,
+        | FaultCode::Incomplete
+        | FaultCode::Published => Treatment::Hold,
     }
 }
 
@@ -181,7 +182,7 @@ mod tests {
             (
                 Treatment::Hold,
                 1,
-                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal superseded incomplete",
+                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal superseded incomplete published",
             ),
         ];
         let mut seen = 0;

@@ -165,6 +165,7 @@ FAULTS: Dict[str, FaultKind] = {
     "target-failed": FaultKind(False, 7),
     "superseded": FaultKind(False, 4),
     "incomplete": FaultKind(False, 23),
+    "published": FaultKind(False, 23),
 }
 
 

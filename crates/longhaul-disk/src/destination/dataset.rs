@@ -42,7 +42,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::holder::Holder;
-pub use self::prune::{ListedName, StagedKind, StagedNames};
+pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
 use super::base;
 use super::meta::mode;
 use super::policy::ModePolicy;

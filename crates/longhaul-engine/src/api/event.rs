@@ -444,6 +444,9 @@ pub struct OwnFacts {
 pub enum FileStatus {
     /// Under its final name, durable.
     Committed,
+    /// Whole and durable where the files of a dataset are staged: it gets its name when all of them
+    /// do, at the end.
+    Staged,
     /// The destination has it already.
     Skipped,
     /// Under its final name, durable, as another name (hard link) of a file that was sent or stood:

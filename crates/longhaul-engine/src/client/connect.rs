@@ -69,6 +69,8 @@ pub(crate) struct Dialling {
     pub(crate) sync: Option<SyncMethod>,
     /// The page that is said right behind the hello of the first session, where this side sends.
     pub(crate) first: Option<FirstPage>,
+    /// Sessions of the run so far.
+    pub(crate) sessions: u64,
 }
 
 impl Run {

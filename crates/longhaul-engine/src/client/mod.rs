@@ -222,6 +222,7 @@ impl Run {
         }
         let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        course.totals.stages_all = self.is_dataset();
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
@@ -243,16 +244,24 @@ impl Run {
                 course.offer_first_page_again();
             }
             let ended = match agreed {
-                Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
+                Ok(agreed) => {
+                    if self.is_dataset() && dialling.sessions > 0 {
+                        course.offer_all_again();
+                    }
+                    dialling.sessions += 1;
+                    self.push_once(agreed, &tree, &mut course).await
+                }
+                // The connection was lost right behind the end.
+                Err(fault) if fault.code == FaultCode::Published && dialling.sessions > 0 => {
+                    course.has_appeared(fault, self.settings.digests, &*self.observer);
+                    return Ok(course.totals);
+                }
                 Err(fault) => Err(fault),
             };
             let Err(fault) = ended else { return Ok(course.totals) };
             if let Err(fault) = self.wait(fault, course.progressed, &mut dialling).await {
                 course.totals.fault = Some(fault);
                 return Ok(course.totals);
-            }
-            if self.publishing.dataset.is_some() {
-                course.offer_all_again();
             }
         }
     }
@@ -324,6 +333,10 @@ impl Run {
         loop {
             let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
+            // The connection was lost right behind the end.
+            if site.at.has_appeared() {
+                return Ok(course.totals);
+            }
             if !site.is_settled
                 && let Some(totals) = missing::there(&fault, remote, &paths, &*self.observer)
             {
@@ -405,6 +418,7 @@ impl Run {
             patience: Patience::new(self.settings.retry_for, Instant::now(), dice),
             sync: None,
             first: None,
+            sessions: 0,
         })
     }
 

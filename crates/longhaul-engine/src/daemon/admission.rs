@@ -34,6 +34,7 @@ use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
 use crate::session::channel::ReadHalf;
+use crate::session::dataset::LIST_BYTES;
 use crate::session::handshake::{self, Shown};
 use crate::session::opened::Destination;
 use crate::workers::blocking;
@@ -130,7 +131,10 @@ async fn prepare(
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
-    let place = daemon.runs.take_over(client.key, run).await?;
+    let mut place = daemon.runs.take_over(client.key, run).await?;
+    if let (Far::Destination { root, path, .. }, Some(name)) = (&transfer.far, &shown.dataset) {
+        place.stages((root.to_string(), path.clone(), name.clone()))?;
+    }
     let session = session_place(daemon, client.key).await?;
     let stop = place.stop().or(daemon.stop.clone());
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
@@ -290,6 +294,9 @@ fn needed(
     let lists = |destination: &Destination| transfer.digests || destination.dataset.is_some();
     if matches!(side, Side::Receive(destination, _) if lists(destination)) {
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
+    }
+    if matches!(side, Side::Receive(destination, _) if destination.dataset.is_some()) {
+        needed.reserve += LIST_BYTES;
     }
     Ok(needed)
 }

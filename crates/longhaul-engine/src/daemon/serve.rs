@@ -387,7 +387,12 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
         Side::Receive(destination, _) => {
             let allowed = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
+            let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
             receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;
+            if let Some(appearance) = appeared.as_ref().and_then(|appeared| appeared.get()) {
+                holdings.place.has_published();
+                holdings.audit.appeared(appearance);
+            }
             if course.totals.fault.is_some() {
                 holdings.place.remember(course.committed);
             }

@@ -18,7 +18,7 @@ use longhaul_proto::receiver::Landing;
 use super::{Ground, LocalSite, Opening};
 use crate::journals::presence::Presence;
 use crate::journals::{Doubts, Principal, RootJournals};
-use crate::session::dataset::StagedDataset;
+use crate::session::dataset::{Appeared, StagedDataset};
 use crate::session::opened::Destination;
 
 /// A dataset as which everything that a session receives shall appear.
@@ -26,6 +26,8 @@ use crate::session::opened::Destination;
 pub(crate) struct DatasetWish {
     name: DatasetName,
     replace: Replace,
+    /// Where each session of the run says that it has appeared.
+    appeared: Appeared,
 }
 
 /// The means with which a staged dataset is opened.
@@ -42,13 +44,15 @@ pub(super) struct Staging<'o> {
     pub(super) run: [u8; 16],
     /// The options of opening it.
     pub(super) opening: Opening,
+    /// Where its session says that it has appeared.
+    pub(super) appeared: Appeared,
 }
 
 impl DatasetWish {
     /// A dataset of this name, which may replace one if the rule for names that stand says so.
     pub(crate) fn new(name: DatasetName, if_exists: IfExists) -> DatasetWish {
         let replace = if if_exists == IfExists::Replace { Replace::Allowed } else { Replace::Never };
-        DatasetWish { name, replace }
+        DatasetWish { name, replace, appeared: Appeared::default() }
     }
 
     /// Refuses a dataset that cannot be staged in the directory `dir`. Makes nothing.
@@ -93,7 +97,8 @@ impl DatasetWish {
         }
         let stage = DatasetStage::beneath((root.first(), path, policy.modes), self.order(who), PATIENCE)?;
         let doubts = &Doubts::default();
-        let staging = Staging { root: store, doubts, policy, who, run, opening };
+        let appeared = self.appeared.clone();
+        let staging = Staging { root: store, doubts, policy, who, run, opening, appeared };
         opened(stage, staging, base)
     }
 }
@@ -116,7 +121,7 @@ pub(crate) fn served(
 pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Result<Destination, Fault> {
     let top = DatasetStage::top_path();
     let target = FsTarget::beneath(stage.tree(), &top, with.opening.direct, with.policy)?;
-    let store = RootJournals::new(stage.tree().shelf(), target.layout(), with.doubts);
+    let store = with.root.staged(stage.tree().shelf(), target.layout(), with.doubts);
     let presence = Arc::<Presence>::default();
     // Before partials are looked for, which an older session of the shard may have.
     let claim = with.opening.claim.map(|claim| with.root.claims().show(claim, with.who, &presence)).transpose()?;
@@ -124,7 +129,7 @@ pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Re
     let tree = Arc::new(target.tagged(ledger.tag()));
     let fleeting = Destination::fleeting(tree, Landing::beneath(), base);
     let (ledger, claim) = (Some(Arc::new(ledger)), claim.map(Arc::new));
-    let dataset = Some(Arc::new(StagedDataset::new(stage)));
+    let dataset = Some(Arc::new(StagedDataset::new(stage, with.appeared)));
     Ok(Destination { ledger, presence, claim, dataset, is_whole: true, ..fleeting })
 }
 
@@ -137,6 +142,11 @@ impl LocalSite {
         }
         wish.check(&self.dir)?;
         Ok(LocalSite { dataset: Some(wish), ..self })
+    }
+
+    /// Whether a session has had its dataset appear.
+    pub(crate) fn has_appeared(&self) -> bool {
+        self.dataset.as_ref().is_some_and(|wish| wish.appeared.get().is_some())
     }
 
     /// Opens the place where its dataset is staged. In a dry run nothing is staged, and nothing is
@@ -152,7 +162,8 @@ impl LocalSite {
         let dir = FsTarget::open(&self.dir, self.opening.direct)?;
         let root = &RootJournals::new(dir.shelf().clone(), dir.layout(), &Doubts::default());
         let (policy, run) = (TreePolicy::default(), self.run);
-        let staging = Staging { root, doubts: &self.doubts, policy, who, run, opening: self.opening };
+        let (doubts, opening, appeared) = (&self.doubts, self.opening, wish.appeared.clone());
+        let staging = Staging { root, doubts, policy, who, run, opening, appeared };
         let destination = opened(stage, staging, base)?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination {

@@ -4,14 +4,13 @@
 //! sealed manifest in it, or the fault for which it does not appear. It knows no messages; the
 //! renames are `disk`'s.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::digest::Hash32;
-use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists, Mtime, Preserve, Sums};
-use longhaul_disk::{DatasetStage, DatasetTop};
+use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists, Mtime, Preserve, RelPath, Sums};
+use longhaul_disk::{DatasetStage, DatasetTop, ListedName, Removed, StagedKind};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, ManifestError, Sealed, Sorter};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
@@ -24,7 +23,27 @@ pub(crate) struct StagedDataset {
     /// Its list. Dropped before the stage, in which it has its temporary files.
     list: Mutex<DatasetList>,
     stage: DatasetStage,
+    appeared: Appeared,
+    /// Whether the session ends without it.
+    given_up: AtomicBool,
+    /// Hears of files that are removed where it is staged.
+    on_removed: OnceLock<OnRemoved>,
 }
+
+/// The dataset of a run, once a session of it had it appear. Clones share it.
+pub(crate) type Appeared = Arc<OnceLock<Appearance>>;
+
+/// A dataset that has appeared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appearance {
+    /// The digest of its sealed manifest.
+    pub(crate) digest: Hash32,
+    /// Whether it took the place of another one.
+    pub(crate) replaced: bool,
+}
+
+/// Hears of files and links that are removed, and of the files' bytes.
+type OnRemoved = Box<dyn Fn(Removed) + Send + Sync>;
 
 /// The files of a dataset, as far as they have their outcomes.
 struct DatasetList {
@@ -56,10 +75,35 @@ pub(crate) fn rule_within(if_exists: IfExists) -> IfExists {
 }
 
 impl StagedDataset {
-    /// Begins the list of a dataset.
-    pub(crate) fn new(stage: DatasetStage) -> StagedDataset {
+    /// Begins the list of a dataset, which says so where it `appeared`.
+    pub(crate) fn new(stage: DatasetStage, appeared: Appeared) -> StagedDataset {
         let sorter = Some(Sorter::new(&stage.scratch_path(), SORT_BYTES));
-        StagedDataset { list: Mutex::new(DatasetList { sorter, missing: MissingFiles::default() }), stage }
+        let list = Mutex::new(DatasetList { sorter, missing: MissingFiles::default() });
+        StagedDataset { list, stage, appeared, given_up: AtomicBool::default(), on_removed: OnceLock::default() }
+    }
+
+    /// Where it says that it has appeared.
+    pub(crate) fn appeared(&self) -> Appeared {
+        self.appeared.clone()
+    }
+
+    /// Tells `hears` of each file that is removed where it is staged.
+    pub(crate) fn on_removed(&self, hears: impl Fn(Removed) + Send + Sync + 'static) {
+        let _ = self.on_removed.set(Box::new(hears));
+    }
+
+    /// Has it not appear any more, unless its last steps are made already.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the session goes on.
+    fn goes_on(&self) -> Result<(), Fault> {
+        if !self.given_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let why = format_args!("dataset '{}' does not appear, as its session ended", self.stage.shown());
+        Err(Fault::new(FaultCode::Lost, Blame::Local, why).about(self.stage.shown()))
     }
 
     /// Notes the outcome of an entry, with the further checksums of a file. If the list cannot be
@@ -102,35 +146,62 @@ impl StagedDataset {
         }
         let Some(sorter) = list.sorter.take() else { return Ok(()) };
         let top = self.stage.open_top()?;
-        let sealed = sealed(sorter, &top).map_err(|error| error.fault())?;
+        let sealed = self.sealed(sorter, &top)?;
         self.fit(&top, &sealed)?;
         self.stage.make_durable(&top)?;
         let _right = claim.map(HeldClaim::publishing).transpose()?;
+        self.goes_on()?;
         let old = self.stage.publish(&top)?;
+        let _ = self.appeared.set(Appearance { digest: sealed.digest(), replaced: old.is_some() });
         let (path, digest) = (self.stage.shown(), longhaul_core::checksum::hex(&sealed.digest()));
         let old = old.map(|old| longhaul_core::Escaped(&old).to_string());
         tracing::info!(target: "longhaul::dataset", %path, %digest, old, "a dataset has appeared");
         Ok(())
     }
 
+    /// Seals its list in its own directory.
+    fn sealed(&self, sorter: Sorter, top: &DatasetTop) -> Result<Sealed, Fault> {
+        let fault = |error: ManifestError| error.fault();
+        let mut draft = Draft::begin(&top.manifest_path()).map_err(fault)?;
+        for item in sorter.finish().map_err(fault)? {
+            self.goes_on()?;
+            draft.add(&item.map_err(fault)?).map_err(fault)?;
+        }
+        draft.seal(Lists::ALL, 0).map_err(fault)
+    }
+
     /// Removes what is staged and not listed: an earlier session had other sources.
     fn fit(&self, top: &DatasetTop, sealed: &Sealed) -> Result<(), Fault> {
-        let listed = sealed.head().items();
-        let (hasher, mut paths) = (RandomState::new(), HashSet::new());
-        for item in sealed.items() {
-            let item = item.map_err(|error: ManifestError| error.fault())?;
-            paths.insert(hasher.hash_one(item.path.as_bytes()));
-        }
-        let names = self.stage.prune(top, &|path| paths.contains(&hasher.hash_one(path.as_bytes())))?;
-        if names.kept == listed {
-            return Ok(());
-        }
+        let listed = sealed.items().map(|item| {
+            self.goes_on()?;
+            item.map(listed_name).map_err(|error: ManifestError| error.fault())
+        });
+        let names = self.stage.prune(top, listed)?;
+        self.removed(names.removed);
+        let Some(first) = names.first else { return Ok(()) };
+        let more = if names.missing == 1 { String::new() } else { format!(" and {} more", names.missing - 1) };
         let why = format_args!(
-            "dataset '{}' does not appear: {} of the {listed} names that were received stand where it is staged",
+            "dataset '{}' does not appear: '{}'{more} came, and does not stand as it came where it is staged",
             self.stage.shown(),
-            names.kept
+            first.escaped()
         );
         Err(Fault::new(FaultCode::Incomplete, Blame::Local, why).about(self.stage.shown()))
+    }
+
+    /// Removes what an earlier session staged where an entry goes and that is something else: a
+    /// file where there is a directory now, or the other way round.
+    ///
+    /// # Errors
+    /// The [`Fault`] for which it stays.
+    pub(crate) fn make_way(&self, path: &RelPath) -> Result<(), Fault> {
+        self.removed(self.stage.make_way(path)?);
+        Ok(())
+    }
+
+    fn removed(&self, removed: Removed) {
+        if removed.files > 0 {
+            self.on_removed.get().into_iter().for_each(|hears| hears(removed));
+        }
     }
 
     fn list(&self) -> MutexGuard<'_, DatasetList> {
@@ -191,17 +262,20 @@ fn item_of(held: &EntryRef, root: Option<Hash32>, sums: &Sums, preserve: Preserv
     }
 }
 
-/// Seals the list of a dataset in its own directory.
-fn sealed(sorter: Sorter, top: &DatasetTop) -> Result<Sealed, ManifestError> {
-    let mut draft = Draft::begin(&top.manifest_path())?;
-    for item in sorter.finish()? {
-        draft.add(&item?)?;
-    }
-    draft.seal(Lists::ALL, 0)
+/// An item as it must stand where it is staged.
+fn listed_name(item: Item) -> ListedName {
+    let kind = match &item.kind {
+        ItemKind::Dir => StagedKind::Dir,
+        ItemKind::Link { .. } => StagedKind::Link,
+        ItemKind::File { .. } => StagedKind::File(item.bytes()),
+    };
+    ListedName { path: item.path, kind }
 }
 
-/// The memory in which a list is sorted: some hundred thousand names.
-const SORT_BYTES: usize = 32 << 20;
+/// The memory in which a list is sorted: some ten thousand names.
+const SORT_BYTES: usize = 4 << 20;
+/// The memory of a list at most: that, and the blocks of the files that are merged.
+pub(crate) const LIST_BYTES: u64 = 24 << 20;
 
 #[cfg(test)]
 mod tests;

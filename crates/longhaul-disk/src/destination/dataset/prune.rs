@@ -45,8 +45,19 @@ pub struct StagedNames {
     pub missing: u64,
     /// The first of them.
     pub first: Option<RelPath>,
-    /// Names that were removed.
-    pub removed: u64,
+    /// What was removed.
+    pub removed: Removed,
+}
+
+/// Names that were removed where a dataset is staged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Files and links that had their names.
+    pub files: u64,
+    /// Bytes of those files.
+    pub bytes: u64,
+    /// Directories, and temporaries of unfinished files.
+    pub others: u64,
 }
 
 impl DatasetStage {
@@ -84,15 +95,15 @@ impl DatasetStage {
         Ok(pruning.names)
     }
 
-    /// Removes what an earlier session staged under a name, as something else is to have it. The
-    /// owner is let into the directory in which it lies.
+    /// Removes what an earlier session staged under a name, as something else is to have it.
     ///
     /// # Errors
     /// A [`DatasetError`] of the disk.
-    pub fn make_way(&self, path: &RelPath) -> Result<(), DatasetError> {
+    pub fn make_way(&self, path: &RelPath) -> Result<Removed, DatasetError> {
         let at = DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
         let above = self.tree.dir(&at.parent().unwrap_or_default())?;
-        remove(&above, at.name().unwrap_or_default()).map(drop)
+        let mut removed = Removed::default();
+        remove(&above, at.name().unwrap_or_default(), &mut removed).map(|()| removed)
     }
 }
 
@@ -212,8 +223,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
             let times = times_of(&fstat(dir.as_ref()).map_err(failed)?);
             level.had = Some((let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?, times));
         }
-        self.names.removed += remove(&dir, name)?;
-        Ok(())
+        remove(&dir, name, &mut self.names.removed)
     }
 
     /// Gives a directory its times and mode back.
@@ -226,17 +236,14 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 }
 
-/// Removes a name in a directory, and what lies below it. Its owner is let in everywhere. Gives the
-/// number of names.
-fn remove(above: &Arc<Dir>, name: &[u8]) -> Result<u64, DatasetError> {
+/// Removes a name in a directory, and what lies below it. The owner is let in everywhere.
+fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), DatasetError> {
     let failed = |error: Errno| DiskError::call("remove what is not listed from", &RelPath::root(), error);
-    match above.kernel().unlinkat(above, name) {
-        Err(Errno::ISDIR) => {}
-        Err(Errno::NOENT) => return Ok(0),
-        outcome => return outcome.map(|()| 1).map_err(|error| failed(error).into()),
+    if !unlink(above, name, removed).map_err(failed)? {
+        return Ok(());
     }
     let walk = Walk::new(Arc::clone(above), cached_dirs_max());
-    let (mut to_do, mut removed) = (vec![joined(&RelPath::root(), name)?], 0);
+    let mut to_do = vec![joined(&RelPath::root(), name)?];
     while let Some(path) = to_do.last() {
         let dir = walk.dir(path)?;
         if dir.dev() != above.dev() {
@@ -248,21 +255,38 @@ fn remove(above: &Arc<Dir>, name: &[u8]) -> Result<u64, DatasetError> {
         dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec()))).map_err(failed)?;
         let mut dirs = Vec::new();
         for name in found {
-            match dir.kernel().unlinkat(&dir, &name) {
-                Ok(()) => removed += 1,
-                Err(Errno::ISDIR) => dirs.push(joined(path, &name)?),
-                Err(error) => return Err(failed(error).into()),
+            if unlink(&dir, &name, removed).map_err(failed)? {
+                dirs.push(joined(path, &name)?);
             }
         }
         if dirs.is_empty() {
             let (above, name) = walk.parent(path)?;
             above.kernel().rmdirat(&above, name).map_err(failed)?;
-            removed += 1;
+            removed.others += 1;
             to_do.pop();
         }
         to_do.extend(dirs);
     }
-    Ok(removed)
+    Ok(())
+}
+
+/// Removes a name that is no directory. Gives whether it is one.
+fn unlink(dir: &Dir, name: &[u8], removed: &mut Removed) -> Result<bool, Errno> {
+    let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(false),
+        outcome => outcome?,
+    };
+    let (files, bytes, others) = match type_of(&stat) {
+        FileType::Directory => return Ok(true),
+        _ if is_reserved(name) => (0, 0, 1),
+        FileType::RegularFile => (1, u64::try_from(stat.st_size).unwrap_or(0), 0),
+        _ => (1, 0, 0),
+    };
+    dir.kernel().unlinkat(dir, name)?;
+    removed.files += files;
+    removed.bytes = removed.bytes.saturating_add(bytes);
+    removed.others += others;
+    Ok(false)
 }
 
 fn joined(path: &RelPath, name: &[u8]) -> Result<RelPath, DatasetError> {

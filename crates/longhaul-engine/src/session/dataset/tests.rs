@@ -18,7 +18,7 @@ fn staged(dir: &Path) -> StagedDataset {
     let top = stage.tree().named().join("tree");
     std::fs::create_dir_all(top.join("d")).expect("made");
     std::fs::write(top.join("f"), "text").expect("written");
-    StagedDataset::new(stage)
+    StagedDataset::new(stage, Appeared::default())
 }
 
 fn held(path: &str, kind: EntryKind) -> EntryRef {

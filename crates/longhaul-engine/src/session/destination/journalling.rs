@@ -36,6 +36,11 @@ impl Journalling {
     pub(super) fn ledger(&self) -> Option<&Arc<SessionJournal>> {
         self.ledger.as_ref()
     }
+
+    /// The dataset that the session receives, if everything is to appear together.
+    pub(super) fn dataset(&self) -> Option<&Arc<StagedDataset>> {
+        self.dataset.as_ref()
+    }
 }
 
 impl DestinationWorkers {
@@ -155,6 +160,7 @@ impl DestinationWorkers {
     /// Gives up: removes those open files that are not worth keeping for another session.
     pub(crate) fn give_up(&mut self) {
         self.hurry();
+        self.journalling.dataset().into_iter().for_each(|dataset| dataset.give_up());
         self.reading.stop_digests();
         self.files.unbatched().into_iter().for_each(|file| self.release(file));
     }

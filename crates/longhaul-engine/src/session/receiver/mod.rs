@@ -108,6 +108,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     course.begin();
     if receiving.keeping.dataset.is_some() {
         course.forget_committed();
+        course.totals.stages_all = true;
     }
     let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
