@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FileType;
 
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Site, Trip, files};
-use crate::hostile::{Direction, some_at_once};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, LoopDisk, Outcome, Site, Trip, files};
+use crate::hostile::proxy::{Gate, Kind, Meddler};
+use crate::hostile::{Direction, Wired, some_at_once};
 use crate::resume::scene::{Death, LEN, Scene};
 
 const AS_RUN_7: [&str; 2] = ["--as-dataset", "run-7"];
@@ -60,6 +62,8 @@ fn a_dataset_appears_as_its_source_is_with_the_manifest_that_the_source_has_and_
         plant(&trip.source().join("ds"));
         let outcome = trip.send(&AS_RUN_7, &["ds/"], "");
         assert_eq!(outcome.counts(), (4, 0, 0), "{trip}: {outcome}");
+        let told = outcome.events_of("file");
+        assert!(told.len() == 4 && told.iter().all(|file| file["status"] == "staged"), "{trip}: {outcome}");
         assert_whole(&trip.source().join("ds"), &trip.dest(), &[], &trip.to_string());
         let host = Host::new();
         let made = host.run(["manifest", "make"]).arg(trip.source().join("ds")).args(["-o", "m", "--checksum", "b3"]);
@@ -100,6 +104,8 @@ fn nothing_appears_without_a_name_that_cannot_be_sent_and_nothing_is_sent_twice(
         let outcome = trip.run(&AS_RUN_7, &["ds/"], "").finish();
         assert_eq!(fault(&outcome, 23), "incomplete", "{trip}: {outcome}");
         assert!(outcome.stderr.contains("'pipe'"), "{trip}: {outcome}");
+        let summary = outcome.summary();
+        assert_eq!((&summary["files_committed"], &summary["bytes_committed"]), (&0.into(), &0.into()), "{trip}");
         let staged = names(trip.dest());
         assert!(staged.len() == 1 && staged[0].starts_with(".longhaul-dataset-"), "{trip}: {staged:?}");
         fs::remove_file(source.join("pipe")).unwrap();
@@ -178,6 +184,70 @@ fn what_was_staged_of_other_sources_is_not_in_a_dataset() {
         let mut found = names(receiving(&scene).join("in/run-7"));
         found.retain(|name| name != ".longhaul-manifest");
         assert_eq!(found, ["g"], "{context}: {outcome}");
+    });
+}
+
+#[test]
+fn what_was_staged_as_something_else_gives_way_to_the_newest_source() {
+    for trip in Trip::each_way() {
+        let source = trip.source().join("ds");
+        files::make(source.join("a/deep/f"), 1, 1000);
+        files::make(source.join("b"), 2, 1000);
+        files::make(source.join("c/f"), 3, 1000);
+        files::set_mode(source.join("a/deep"), 0o555);
+        files::make_special(source.join("pipe"), FileType::Fifo);
+        trip.run(&AS_RUN_7, &["ds/"], "").fail(23);
+        fs::remove_dir_all(source.join("a")).unwrap();
+        fs::remove_file(source.join("b")).unwrap();
+        fs::remove_dir_all(source.join("c")).unwrap();
+        fs::remove_file(source.join("pipe")).unwrap();
+        files::make(source.join("a"), 4, 1000);
+        files::make(source.join("b/deep/f"), 5, 1000);
+        files::link("b", source.join("c"));
+        let outcome = trip.send(&AS_RUN_7, &["ds/"], "");
+        assert_whole(&source, &trip.dest(), &[], &format!("{trip}: {outcome}"));
+    }
+}
+
+#[test]
+fn a_run_that_loses_its_connection_right_behind_the_rename_ends_well_and_replaces_once() {
+    let ways = Direction::BOTH.into_iter().flat_map(|direction| [(direction, false), (direction, true)]);
+    some_at_once(ways, |(direction, replaces)| {
+        let context = format!("{direction:?}, replaces: {replaces}");
+        // All words of the receiver are held once the dataset is there: its last is among them.
+        let (gate, appears) = (Gate::default(), Arc::<OnceLock<PathBuf>>::default());
+        let (holding, watched) = (gate.clone(), appears.clone());
+        let wired = Wired::new(move |kind, way| {
+            let (gate, appears) = (holding.clone(), watched.clone());
+            let hold = move |_: &mut Vec<u8>| {
+                if appears.get().is_some_and(|path| path.exists()) {
+                    gate.pass();
+                }
+            };
+            (kind == Kind::Control && way != direction.way()).then(|| Box::new(hold) as Box<dyn Meddler>)
+        });
+        let (site, far) = (&wired.site, format!("lh://{}/data", wired.proxy.addr()));
+        let (source, dest, ends) = match direction {
+            Direction::Push => (site.client.path("ds"), site.root().join("in"), ["push", "ds/", "/in/"]),
+            Direction::Pull => (site.root().join("ds"), site.client.path("in"), ["pull", "/ds/", "in/"]),
+        };
+        let ends = ends.map(|end| if end.starts_with('/') { format!("{far}{end}") } else { end.to_owned() });
+        files::make(source.join("new"), 1, 3000);
+        if replaces {
+            files::make(dest.join("run-7/old"), 2, 1000);
+        }
+        appears.set(dest.join("run-7/new")).unwrap();
+        let run = site.client.run(ends).args(["--json", "--retry-for", "1m", "--peer-key", site.daemon.key()]);
+        let running = run.args(AS_RUN_7).args(["--if-exists", if replaces { "replace" } else { "fail" }]).start();
+        gate.wait_reached();
+        wired.proxy.cut(Kind::Control);
+        gate.open();
+        let outcome = running.finish();
+        assert_eq!(outcome.code, 0, "{context}: {outcome}\n{}", site.daemon.log());
+        assert_eq!(outcome.summary()["files_committed"], 1, "{context}: {outcome}");
+        let kept: Vec<String> = names(&dest).into_iter().filter(|name| name.ends_with('~')).collect();
+        assert_eq!(kept.len(), usize::from(replaces), "{context}: {kept:?}");
+        assert_whole(&source, &dest, &kept, &context);
     });
 }
 
@@ -266,4 +336,16 @@ fn a_claim_that_is_not_kept_has_no_dataset_appear() {
         assert!(!trip.dest().join("run-8").exists(), "{trip}");
         assert_whole(&trip.source().join("ds"), &trip.dest(), &[".longhaul".to_owned()], &trip.to_string());
     }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_mount_point_is_not_replaced_and_that_is_said_before_a_byte_moves() {
+    let host = Host::new();
+    files::make(host.path("ds/f"), 1, 1000);
+    let disk = LoopDisk::new(&host, "to/run-7", 16 << 20);
+    let outcome = host.run(["copy", "ds/", "to/", "--if-exists", "replace"]).args(AS_RUN_7).fail(2);
+    assert!(outcome.stderr.contains("a file system is mounted there"), "{outcome}");
+    assert_eq!(names(host.path("to")), ["run-7", "run-7.img"], "{outcome}");
+    drop(disk);
 }

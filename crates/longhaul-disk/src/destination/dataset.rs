@@ -8,7 +8,7 @@
 //!
 //! | name | what |
 //! |---|---|
-//! | `name` | the dataset's name, as text; locked by the session that stages |
+//! | `name` | the dataset's name and whose it is, as text; locked by the session that stages |
 //! | `tree` | the dataset as far as it came |
 //! | `.longhaul` | the journals of its unfinished files |
 //! | `ready.INODE` | a note of the dataset that is in its last steps |

@@ -7,8 +7,8 @@
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made. `list` asks
 //! what is there. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
-//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep. The
-//! session loops do the rest.
+//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -22,6 +22,7 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
 mod possible;
+mod publishing;
 mod retry;
 mod session;
 pub(crate) mod sets;
@@ -33,13 +34,14 @@ pub(crate) mod udp_way;
 mod wish;
 
 pub(crate) use connect::connect;
+pub(crate) use publishing::Publishing;
 pub use trees::{Observers, run_between, run_into};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, DatasetName, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
 use longhaul_disk::{Affinity, Shape, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
@@ -54,7 +56,6 @@ use crate::journals::presence::Presence;
 use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
-use crate::place::dataset::DatasetWish;
 use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
@@ -190,15 +191,6 @@ pub(crate) struct Run {
     pub(crate) expected: Option<Arc<ExpectedFiles>>,
 }
 
-/// How a run publishes what it moves.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Publishing {
-    /// The claim by which it publishes. `None`: it needs none.
-    pub(crate) claim: Option<ShardClaim>,
-    /// The name under which all files appear together. `None`: each appears when it is done.
-    pub(crate) dataset: Option<DatasetName>,
-}
-
 impl Run {
     /// A run whose lanes stay within this process.
     ///
@@ -264,18 +256,6 @@ impl Run {
                 return Ok(course.totals);
             }
         }
-    }
-
-    /// Whether all files appear together: sources go beneath the destination, whatever stands
-    /// there.
-    fn is_dataset(&self) -> bool {
-        self.publishing.dataset.is_some()
-    }
-
-    /// The dataset as which everything appears together where this side receives.
-    fn dataset_wish(&self) -> Option<DatasetWish> {
-        let name = self.publishing.dataset.clone()?;
-        Some(DatasetWish::new(name, self.settings.if_exists))
     }
 
     /// Whether a push may say its first page, and small files, before the daemon has answered. One

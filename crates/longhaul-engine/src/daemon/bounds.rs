@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{ByteCount, ChunkMap, Fault, FaultCode, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    DiskError, Journalled, NameMade, NameProof, Removed, Reopened, Replace, Room, Staged, Standing, TargetFile, TargetTree,
+    DiskError, Journalled, NameMade, NameProof, Removed, Reopened, Replace, Room, Staged, Standing, TargetFile,
+    TargetTree,
 };
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;

@@ -158,7 +158,8 @@ impl LocalSite {
             return Ok(planned(base));
         }
         let who = &Principal::local();
-        let stage = wish.stage(&self.dir, who, self.patience.unwrap_or(PATIENCE))?;
+        // On this host an earlier session of the run has let go by now.
+        let stage = wish.stage(&self.dir, who, self.patience.map_or(Duration::ZERO, |_| PATIENCE))?;
         let dir = FsTarget::open(&self.dir, self.opening.direct)?;
         let root = &RootJournals::new(dir.shelf().clone(), dir.layout(), &Doubts::default());
         let (policy, run) = (TreePolicy::default(), self.run);

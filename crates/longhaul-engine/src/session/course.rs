@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::limits::ENTRIES_UNSETTLED_MAX;
-use longhaul_core::{AccountMap, Blame, Entry, EntryKind, Fault, PathList, Preserve, Sums};
+use longhaul_core::{AccountMap, Entry, EntryKind, Fault, PathList, Preserve};
 use longhaul_disk::{NamesMemory, ScanRequest, Scanned, SourceTree, StreamSource};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
@@ -21,10 +21,8 @@ use tokio::sync::mpsc;
 
 use super::sender::first_page::{FirstPage, SaidPage};
 use super::sent_stream::SentStream;
-use super::settled::tell_settled;
 use super::source::Origin;
 use super::totals::Totals;
-use crate::api::{Observer, OwnFacts};
 use crate::faults::system_fault;
 
 /// The course of a sending side.
@@ -150,26 +148,6 @@ impl SendCourse {
         self.again.clear();
         (self.next, self.said, self.scan) = (None, None, Scan::ToBegin);
         self.totals.settle_anew();
-    }
-
-    /// Settles the entries whose outcome was lost with the connection: the receiver has had the
-    /// dataset appear, as its `fault` says, so that all of them are there. If `digests` were asked
-    /// for, those of such files are missing, and the run ends with the fault.
-    pub(crate) fn has_appeared(&mut self, fault: Fault, digests: bool, observer: &dyn Observer) {
-        let mut unheard = 0_u64;
-        for known in std::mem::take(&mut self.again) {
-            if matches!(known.held.entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. }) {
-                unheard += u64::from(matches!(known.held.entry.kind, EntryKind::File { .. }));
-                let told = (Outcome::Committed(None), Sums::default());
-                tell_settled((&known.held, false), OwnFacts::default(), told, &mut self.totals, observer);
-            }
-        }
-        let why = format_args!(
-            "dataset '{}' has appeared, and the checksums of {unheard} files were lost with the connection: the manifest in it has them",
-            fault.object
-        );
-        let fault = Fault::new(fault.code, Blame::Path, why).about(&fault.object);
-        self.totals.fault = (digests && unheard > 0).then_some(fault);
     }
 
     /// Begins the scan, unless an earlier session did.

@@ -14,6 +14,7 @@
 //! sockets of its own and no daemon.
 
 pub(crate) mod allowed;
+mod appeared;
 mod bare;
 pub(crate) mod channel;
 pub(crate) mod control;

@@ -47,7 +47,7 @@ impl Holder {
         let shown = PathText::from(at.join(shown_of(name)).as_path());
         let (own_name, until) = (own_name(&order), Instant::now() + patience);
         loop {
-            let taken = lock_in(&parent, own_name.as_bytes(), name, &shown)?;
+            let taken = lock_in(&parent, own_name.as_bytes(), &order, &shown)?;
             match taken {
                 Some((dir, lock)) => {
                     return Ok(Holder { parent, dir, name: name.clone(), shown, own_name, _lock: lock });
@@ -289,7 +289,7 @@ fn let_in(parent: &Dir, name: &[u8]) -> Result<(), Errno> {
 fn lock_in(
     parent: &Dir,
     own: &[u8],
-    name: &DatasetName,
+    order: &DatasetOrder<'_>,
     shown: &PathText,
 ) -> Result<Option<(Arc<Dir>, OwnedFd)>, DatasetError> {
     let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, shown, error));
@@ -335,7 +335,7 @@ fn lock_in(
     if !stands(&dir, LOCK, place) || !stands(parent, own, dir.place()) {
         return Ok(None);
     }
-    let text = [name.as_bytes(), b"\n"].concat();
+    let text = [order.name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
     parent.kernel().pwrite(&file, &text, 0).map_err(failed("stage"))?;
     Ok(Some((Arc::new(dir), file)))
 }

@@ -100,7 +100,8 @@ impl DatasetStage {
     /// # Errors
     /// A [`DatasetError`] of the disk.
     pub fn make_way(&self, path: &RelPath) -> Result<Removed, DatasetError> {
-        let at = DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
+        let at =
+            DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
         let above = self.tree.dir(&at.parent().unwrap_or_default())?;
         let mut removed = Removed::default();
         remove(&above, at.name().unwrap_or_default(), &mut removed).map(|()| removed)
@@ -170,9 +171,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
         let stat = stat.map_err(|error| DatasetError::from(DiskError::call("examine", &at, error)))?;
         let is_same = match listed.kind {
             StagedKind::Dir => type_of(&stat) == FileType::Directory,
-            StagedKind::File(len) => {
-                type_of(&stat) == FileType::RegularFile && u64::try_from(stat.st_size) == Ok(len)
-            },
+            StagedKind::File(len) => type_of(&stat) == FileType::RegularFile && u64::try_from(stat.st_size) == Ok(len),
             StagedKind::Link => type_of(&stat) == FileType::Symlink,
         };
         if !is_same {
