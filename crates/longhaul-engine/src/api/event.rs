@@ -449,8 +449,8 @@ pub enum FileStatus {
     Staged,
     /// The destination has it already.
     Skipped,
-    /// Under its final name, durable, or staged, as another name (hard link) of a file that was sent
-    /// or stood: it has no bytes of its own.
+    /// Under its final name, durable, or staged, as another name (hard link) of a file that was
+    /// sent or stood: it has no bytes of its own.
     Linked,
     /// Would be sent (`--dry-run`).
     Planned,

@@ -245,7 +245,7 @@ impl Run {
                 }
                 // The connection was lost right behind the end.
                 Err(fault) if fault.code == FaultCode::Published && dialling.sessions > 0 => {
-                    course.has_appeared(fault, self.settings.digests, &*self.observer);
+                    self.has_appeared(&fault, &mut course);
                     return Ok(course.totals);
                 }
                 Err(fault) => Err(fault),

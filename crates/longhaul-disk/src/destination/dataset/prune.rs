@@ -23,11 +23,11 @@ use crate::walk::{Dir, Walk, cached_dirs_max};
 pub struct ListedName {
     /// Its path in the dataset.
     pub path: RelPath,
-    /// What stands there.
+    /// The kind of thing that stands there.
     pub kind: StagedKind,
 }
 
-/// What a listed name is.
+/// The kind of a listed name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StagedKind {
     /// A directory.
@@ -45,7 +45,7 @@ pub struct StagedNames {
     pub missing: u64,
     /// The first of them.
     pub first: Option<RelPath>,
-    /// What was removed.
+    /// The names that were removed.
     pub removed: Removed,
 }
 
@@ -127,10 +127,10 @@ impl Key {
 }
 
 /// A directory that is being looked through.
-struct Level {
+struct StagedLevel {
     path: RelPath,
     names: std::vec::IntoIter<Key>,
-    /// What it gets back, if it was changed: its mode, and its times.
+    /// The mode and the times that it gets back. `None` if it was not changed.
     had: Option<(Option<u32>, Timestamps)>,
 }
 
@@ -154,7 +154,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 
     /// Looks at a name: it stays if it is listed.
-    fn look(&mut self, level: &mut Level, name: &[u8]) -> Result<(), E> {
+    fn look(&mut self, level: &mut StagedLevel, name: &[u8]) -> Result<(), E> {
         if is_reserved(name) {
             let stays = level.path.is_root() && name == DATASET_MANIFEST_NAME;
             return if stays { Ok(()) } else { Ok(self.remove(level, name)?) };
@@ -182,7 +182,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 
     /// The level of a directory in one that is looked through. `None` if it was removed.
-    fn below(&self, above: &RelPath, name: &[u8]) -> Result<Option<Level>, DatasetError> {
+    fn below(&self, above: &RelPath, name: &[u8]) -> Result<Option<StagedLevel>, DatasetError> {
         let path = joined(above, name)?;
         match self.walk.dir(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -193,7 +193,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 
     /// Reads a directory, into which its owner is let if its mode forbids that.
-    fn level(&self, path: RelPath) -> Result<Level, DatasetError> {
+    fn level(&self, path: RelPath) -> Result<StagedLevel, DatasetError> {
         let dir = self.walk.dir(&path)?;
         let failed = |error: Errno| DiskError::call("read the directory", &path, error);
         let stat = fstat(dir.as_ref()).map_err(failed)?;
@@ -211,11 +211,11 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
         }
         names.sort_unstable_by(|one, other| one.bytes().cmp(other.bytes()));
         let had = opened.map(|bits| (Some(bits), times_of(&stat)));
-        Ok(Level { path, names: names.into_iter(), had })
+        Ok(StagedLevel { path, names: names.into_iter(), had })
     }
 
     /// Removes a name and what lies below it.
-    fn remove(&mut self, level: &mut Level, name: &[u8]) -> Result<(), DatasetError> {
+    fn remove(&mut self, level: &mut StagedLevel, name: &[u8]) -> Result<(), DatasetError> {
         let dir = self.walk.dir(&level.path)?;
         if level.had.is_none() {
             let failed = |error: Errno| DiskError::call("open to its owner", &level.path, error);
@@ -226,7 +226,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 
     /// Gives a directory its times and mode back.
-    fn leave(&self, level: &Level) -> Result<(), DiskError> {
+    fn leave(&self, level: &StagedLevel) -> Result<(), DiskError> {
         let Some((bits, times)) = &level.had else { return Ok(()) };
         let dir = self.walk.dir(&level.path)?;
         let failed = |error: Errno| DiskError::call("set the times and mode of", &level.path, error);

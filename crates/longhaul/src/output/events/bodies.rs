@@ -359,10 +359,10 @@ pub(super) struct FileBody<'a> {
     #[serde(flatten)]
     pub(super) path: Name<'a>,
     /// `committed` (under its final name, durable), `staged` (durable, and part of a dataset, which
-    /// gets its name at the end: it has it if the run ends well), `skipped` (the destination has it,
-    /// or it is not sent: see `reason`), `linked` (as `committed` or `staged`, as another name of a
-    /// file that came before), `planned` (`--dry-run` would send it) or `failed`. A `fault` event
-    /// says why a file failed.
+    /// gets its name at the end: it has it if the run ends well), `skipped` (the destination has
+    /// it, or it is not sent: see `reason`), `linked` (as `committed` or `staged`, as another name
+    /// of a file that came before), `planned` (`--dry-run` would send it) or `failed`. A `fault`
+    /// event says why a file failed.
     pub(super) status: &'static str,
     /// The length in bytes.
     pub(super) bytes: u64,
