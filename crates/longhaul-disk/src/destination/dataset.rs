@@ -66,7 +66,7 @@ pub struct DatasetStage {
 pub struct DatasetOrder<'o> {
     /// Its name.
     pub name: &'o DatasetName,
-    /// Whoever stages it. Nobody else goes on with what was staged, and nobody else removes it.
+    /// The principal that stages it. Nobody else goes on with what was staged, or removes it.
     pub principal: &'o str,
     /// Whether it may replace what has its name.
     pub replace: Replace,
