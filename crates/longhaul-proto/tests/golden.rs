@@ -430,6 +430,7 @@ fn fault_codes_keep_their_places() {
         "target-failed",
         "superseded",
         "incomplete",
+        "published",
     ];
     assert_eq!(names, want);
 }

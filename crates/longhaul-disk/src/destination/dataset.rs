@@ -218,7 +218,7 @@ impl DatasetStage {
     /// # Errors
     /// A [`DatasetError`] of the disk.
     pub fn make_durable(&self, top: &DatasetTop) -> Result<(), DatasetError> {
-        let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, &self.shown(), error));
+        let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, self.shown(), error));
         let (kernel, dir) = (top.dir.kernel(), top.dir.as_ref());
         kernel.set_times_of_place(dir, &times_of(&top.stat)).map_err(failed("set the times of"))?;
         let fd = self.holder.dir().readable().map_err(failed("open the staged files of"))?;
@@ -248,7 +248,7 @@ impl DatasetStage {
     /// Gives the dataset's directory the mode that it shall have, durably, before anybody sees it.
     fn finish_top(&self, top: &DatasetTop) -> Result<(), DatasetError> {
         let (kernel, dir) = (top.dir.kernel(), top.dir.as_ref());
-        let failed = |error| DatasetError::from(DiskError::call("set the mode of", &self.shown(), error));
+        let failed = |error| DatasetError::from(DiskError::call("set the mode of", self.shown(), error));
         // Before its mode may forbid it.
         let readable = top.dir.readable().map_err(failed)?;
         kernel.chmod_place(dir, mode(top.stat.st_mode & 0o7777)).map_err(failed)?;
@@ -284,7 +284,7 @@ fn times_of(stat: &Stat) -> Timestamps {
 /// # Errors
 /// [`DatasetError::Stands`], or the disk's error. A directory that does not stand is no error.
 pub fn look_at_dataset(dir: &Path, name: &DatasetName, replace: Replace) -> Result<(), DatasetError> {
-    let found = statat(CWD, &dir.join(shown_of(name)), AtFlags::SYMLINK_NOFOLLOW);
+    let found = statat(CWD, dir.join(shown_of(name)), AtFlags::SYMLINK_NOFOLLOW);
     match (found, replace) {
         (Ok(_), Replace::Never) => Err(DatasetError::Stands { path: dir.join(shown_of(name)).as_path().into() }),
         (Ok(_), Replace::Allowed) | (Err(Errno::NOENT | Errno::NOTDIR), _) => Ok(()),

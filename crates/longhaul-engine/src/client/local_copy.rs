@@ -69,7 +69,7 @@ impl Run {
             None => dest.clone(),
         };
         place::refuse_into_itself(sources, &landing, opening.placing, &self.asked(own))?;
-        self.copy_to(source, &LocalSite::new(dest, opening)?.as_dataset(self.dataset_wish())?).await
+        self.copy_to(source, &LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?).await
     }
 
     /// Copies to a site, in further sessions if a target of it failed whose siblings can take the

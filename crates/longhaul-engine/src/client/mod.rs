@@ -307,7 +307,7 @@ impl Run {
             claim: self.publishing.claim,
         };
         // Resolved once: the first session may make a directory of that name.
-        let at = LocalSite::new(dest, opening)?.as_dataset(self.dataset_wish())?;
+        let at = LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?;
         let mut site = Site { at, dest, is_settled: false };
         dialling.sync = site.at.sync_method();
         loop {

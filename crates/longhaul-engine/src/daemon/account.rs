@@ -121,7 +121,7 @@ impl PipeAccount {
                         let path = joined(numbered(places, root)?, path);
                         let slash = placing == Placing::Beneath;
                         let dest = LocalDest { slash, ..LocalDest::directory(path) };
-                        blocking(move || LocalSite::new(&dest, opening)?.as_dataset(dataset)?.of_run(run).open())
+                        blocking(move || LocalSite::new(&dest, opening)?.for_dataset(dataset)?.of_run(run).open())
                             .await?
                     }
                     AccountGround::Root { .. } => {

@@ -25,14 +25,17 @@ type Name = (PublicKey, [u8; 16]);
 /// The place of a dataset: its root, the path in it, and its name there.
 pub(super) type DatasetPlace = (String, RelPath, DatasetName);
 
+/// A dataset that has appeared, and when.
+type PublishedDataset = (DatasetPlace, Instant);
+
 /// The runs whose sessions live, and those that may come back. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Runs {
     live: Arc<Mutex<HashMap<Name, LiveRun>>>,
     /// The committed entries of runs whose last session was lost, the latest last.
     lost: Arc<Mutex<VecDeque<(Name, CommittedVersions)>>>,
-    /// The datasets that runs have had appear, and when, the latest last.
-    published: Arc<Mutex<VecDeque<(Name, (DatasetPlace, Instant))>>>,
+    /// The datasets that runs have had appear, the latest last.
+    published: Arc<Mutex<VecDeque<(Name, PublishedDataset)>>>,
     rounds: SessionRounds,
 }
 

@@ -135,7 +135,7 @@ pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Re
 
 impl LocalSite {
     /// The same place for files that appear together, if a dataset is wished for.
-    pub(crate) fn as_dataset(self, wish: Option<DatasetWish>) -> Result<LocalSite, Fault> {
+    pub(crate) fn for_dataset(self, wish: Option<DatasetWish>) -> Result<LocalSite, Fault> {
         let Some(wish) = wish else { return Ok(self) };
         if !matches!(self.ground, Ground::Host) {
             return Err(no_set());
