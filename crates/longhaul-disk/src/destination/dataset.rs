@@ -45,7 +45,9 @@ use self::holder::Holder;
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
 use super::base;
 use super::meta::mode;
-use super::policy::ModePolicy;
+use super::fs::{FsTarget, StagedHome};
+use super::policy::{ModePolicy, TreePolicy};
+use crate::direct::DirectMode;
 use crate::error::{DiskError, PathText};
 use crate::kernel::{Kernel, Replace};
 use crate::names::each_name;
@@ -59,6 +61,8 @@ pub struct DatasetStage {
     holder: Holder,
     replace: Replace,
     tree: Arc<Tree>,
+    /// The path that it shall have beneath the served tree, or its name alone.
+    place: RelPath,
 }
 
 /// A dataset that is to be staged.
@@ -136,7 +140,7 @@ impl DatasetStage {
     /// A [`DatasetError`], before anything of the dataset is made.
     pub fn named(dir: &Path, order: DatasetOrder<'_>, patience: Duration) -> Result<DatasetStage, DatasetError> {
         let parent = base::named(dir, &Kernel::default())?;
-        DatasetStage::at(parent, dir.to_owned(), order, patience)
+        DatasetStage::at(parent, (dir.to_owned(), &RelPath::root()), order, patience)
     }
 
     /// The same in a directory beneath a served tree.
@@ -149,20 +153,22 @@ impl DatasetStage {
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
         let parent = base::beneath(tree, path, modes)?;
-        DatasetStage::at(parent, below(tree.named(), path), order, patience)
+        DatasetStage::at(parent, (below(tree.named(), path), path), order, patience)
     }
 
     fn at(
         parent: Arc<Dir>,
-        dir: PathBuf,
+        (dir, beneath): (PathBuf, &RelPath),
         order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
         let replace = order.replace;
+        let place = beneath.join(order.name.as_bytes());
+        let place = place.map_err(|source| DiskError::Name { path: order.name.as_bytes().into(), source })?;
         let holder = Holder::take((parent, &dir), order, patience)?;
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
-        let stage = DatasetStage { holder, replace, tree };
+        let stage = DatasetStage { holder, replace, tree, place };
         stage.holder.recover()?;
         stage.holder.try_renames(replace)?;
         stage.need_free_name()?;
@@ -177,6 +183,16 @@ impl DatasetStage {
     /// The path of the dataset's own directory in its tree.
     pub fn top_path() -> RelPath {
         RelPath::new(holder::TREE).unwrap_or_default()
+    }
+
+    /// The destination that writes to what is staged, under the policy of the tree in which it
+    /// shall appear.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk.
+    pub fn target(&self, direct: DirectMode, policy: TreePolicy) -> Result<FsTarget, DatasetError> {
+        let (tree, place) = (Arc::clone(&self.tree), self.place.clone());
+        Ok(FsTarget::staged(StagedHome { tree, top: DatasetStage::top_path(), place }, direct, policy)?)
     }
 
     /// A path by which this process reaches a directory for files without names.

@@ -120,7 +120,7 @@ pub(crate) fn served(
 /// Opens a staged dataset for a session.
 pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Result<Destination, Fault> {
     let top = DatasetStage::top_path();
-    let target = FsTarget::beneath(stage.tree(), &top, with.opening.direct, with.policy)?;
+    let target = stage.target(with.opening.direct, with.policy)?;
     let store = with.root.staged(stage.tree().shelf(), target.layout(), with.doubts);
     let presence = Arc::<Presence>::default();
     // Before partials are looked for, which an older session of the shard may have.

@@ -40,7 +40,7 @@ fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage,
 
 fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
     let order = DatasetOrder { name: &name(), principal, replace };
-    DatasetStage::at(base::named(dir, kernel)?, dir.to_owned(), order, Duration::ZERO)
+    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root()), order, Duration::ZERO)
 }
 
 fn stage(dir: &Path, replace: Replace) -> Result<DatasetStage, DatasetError> {
@@ -292,4 +292,39 @@ fn what_one_principal_has_staged_is_neither_seen_nor_removed_by_another() {
     drop(second);
     assert_eq!(fs::read_to_string(top.join("d/f")).expect("it stands"), "of one");
     assert_eq!(fs::read_to_string(dir.path().join("run-7/d/f")).expect("it stands"), "of two");
+}
+
+/// The targets of links at `l` in a dataset in the directory `d` of a served root, with whether
+/// they are taken.
+fn links_taken(links: &[&str]) -> Vec<bool> {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A client has it made, as any link that stays inside.
+    std::os::unix::fs::symlink(".", dir.path().join("tree")).expect("made");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let order = DatasetOrder { name: &name(), principal: "one", replace: Replace::Never };
+    let path = RelPath::new("d").expect("a path");
+    let stage = DatasetStage::beneath((&tree, &path, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
+    fill(&stage, "new");
+    let target = stage.target(DirectMode::Buffered, TreePolicy::served()).expect("a target");
+    let at = RelPath::new("l").expect("a path");
+    let taken = |link: &&str| {
+        let made = target.make_link(&at, link.as_bytes(), &longhaul_core::Meta::default(), Default::default());
+        assert!(!matches!(&made, Err(error) if error.kind() != ErrorKind::Denied), "{link}: {made:?}");
+        made.is_ok()
+    };
+    links.iter().map(taken).collect()
+}
+
+#[test]
+fn links_of_a_dataset_are_judged_at_the_place_that_it_shall_have() {
+    let inside = ["x", ".", "d/f", "..", "../other", "../../top", "./../.."];
+    assert_eq!(links_taken(&inside), [true; 7], "the dataset is two levels beneath the root");
+    assert_eq!(links_taken(&["../../..", "../../../x", "/x"]), [false; 3]);
+}
+
+#[test]
+fn no_link_of_a_dataset_climbs_behind_a_name_as_that_may_be_a_link_when_it_appears() {
+    // Of the holder's own name, of a directory that another session may replace, of one above.
+    let outside = ["../tree/../secret", "../../tree/../../secret", "d/../../secret", "d/../x", "../run-7/../x"];
+    assert_eq!(links_taken(&outside), [false; 5]);
 }
