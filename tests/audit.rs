@@ -158,3 +158,16 @@ fn the_log_has_one_line_for_each_session_as_json_where_that_is_asked_for() {
     let ended: Vec<Value> = ours.map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(ended.iter().filter(|line| line["message"].as_str().unwrap().starts_with("ended:")).count(), 1);
 }
+
+#[test]
+fn files_of_a_dataset_are_recorded_as_staged_and_the_dataset_when_it_has_appeared() {
+    let site = site();
+    let from = site.client.make_dir("ds");
+    fs::write(from.join("f"), files::bytes(1, 1000)).unwrap();
+    site.client.run(["push", "ds/", &site.url("in/"), "--as-dataset", "run-7"]).succeed();
+    wait_for(&site, |record| is(record, "staged", "in/run-7/f"));
+    let appeared = wait_for(&site, |record| is(record, "committed", "in/run-7"));
+    let head = fs::read(site.root().join("in/run-7/.longhaul-manifest/head.lhm")).unwrap();
+    assert_eq!(appeared["b3"], hex(&head));
+    assert!(!records(&site).iter().any(|record| is(record, "committed", "in/run-7/f")));
+}

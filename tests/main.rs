@@ -19,6 +19,7 @@ mod claims;
 mod compare;
 mod confinement;
 mod daemon;
+mod datasets;
 mod devices;
 mod events;
 mod existing;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_proto::Message;
+use rustix::fs::FileType;
 use rustix::process::Signal;
 
 use super::peer::{Client, file, page, push_to};
@@ -118,6 +119,24 @@ fn a_client_stores_no_more_files_than_it_may_and_what_came_before_stands() {
     scene.reload(&daemon, &scene.config("", "files = 9"));
     scene.push(&daemon, "many", "").succeed();
     tree::assert_same(&Tree::of(scene.client.path("many")), &Tree::of(scene.server.path("data/many")), "many");
+}
+
+#[test]
+fn what_was_staged_of_a_dataset_and_did_not_appear_counts_no_longer_once_it_is_removed() {
+    let scene = Scene::new();
+    let config = scene.config("stored = '5MiB'", "");
+    let daemon = scene.start(&config);
+    files::make(scene.client.path("ds/one"), 1, 2 * MIB);
+    files::make_special(scene.client.path("ds/pipe"), FileType::Fifo);
+    let push = || scene.push(&daemon, "ds/", "").args(["--as-dataset", "run-7"]);
+    push().fail(23);
+    fs::remove_dir_all(scene.client.path("ds")).unwrap();
+    files::make(scene.client.path("ds/two"), 2, 2 * MIB);
+    push().succeed();
+    assert_eq!(scene.standing(), ["run-7"]);
+    // Together they were too much.
+    files::make(scene.client.path("three"), 3, 2 * MIB);
+    scene.push(&daemon, "three", "three").succeed();
 }
 
 #[test]

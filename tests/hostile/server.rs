@@ -59,7 +59,9 @@ fn a_push_says_no_page_to_a_daemon_that_has_not_agreed_to_metadata_or_checksums(
     let is_page = |heard: &[Option<Message>]| heard.iter().any(|message| matches!(message, Some(Message::Page(_))));
     let (_, without) = heard(&[]);
     assert!(is_page(&without), "it goes ahead of the answer: {without:?}");
-    for (options, code) in [(["--extra-checksum", "adler32"], 2), (["--preserve", "+xattrs"], 7)] {
+    for (options, code) in
+        [(["--extra-checksum", "adler32"], 2), (["--preserve", "+xattrs"], 7), (["--as-dataset", "x"], 7)]
+    {
         let (outcome, with) = heard(&options);
         assert_eq!(outcome.code, code, "{outcome}");
         assert!(matches!(&with[0], Some(Message::Hello(_))) && !is_page(&with), "{options:?}: {with:?}");

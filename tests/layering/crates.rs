@@ -18,7 +18,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
     (
         "longhaul-engine",
-        &["longhaul-core", "longhaul-proto", "longhaul-sys", "longhaul-disk", "longhaul-net", "longhaul-jobs"],
+        &[
+            "longhaul-core",
+            "longhaul-proto",
+            "longhaul-sys",
+            "longhaul-disk",
+            "longhaul-net",
+            "longhaul-jobs",
+            "longhaul-manifest",
+        ],
     ),
     (
         "longhaul",

@@ -64,6 +64,10 @@ pub enum FaultCode {
     /// The destination keeps a newer claim on the shard, or another session has shown the same one
     /// since.
     Superseded,
+    /// A dataset does not appear, as some of its files are not there.
+    Incomplete,
+    /// An earlier session of the same run has had its dataset appear.
+    Published,
 }
 
 /// The party whose fault it is.
@@ -283,6 +287,8 @@ impl FaultCode {
             FaultCode::Exhausted => "exhausted",
             FaultCode::TargetFailed => "target-failed",
             FaultCode::Superseded => "superseded",
+            FaultCode::Incomplete => "incomplete",
+            FaultCode::Published => "published",
         }
     }
 

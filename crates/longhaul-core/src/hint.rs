@@ -325,6 +325,7 @@ hints! {
     UpdateOrTakeShare "have the other side run a build that knows shares of a path, or ask for no polite one",
     UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
     UpdateOrSumLess "have the other side run a build that knows these checksums, or ask for none",
+    UpdateOrMoveFiles "have the other side run a build that knows datasets, or have each file appear by itself",
     UpdateOrShowNoClaim "have the other side run a build that keeps claims, or show none",
     CarryLessInStream "carry only modes and times through a stream",
 }

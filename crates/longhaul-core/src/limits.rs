@@ -38,6 +38,10 @@ pub const LINK_BYTES_MAX: usize = 4095;
 pub const RESERVED_PREFIX: &[u8] = b".longhaul";
 /// The directory of a target set's own files, at the top of each target.
 pub const SET_DIR_NAME: &[u8] = b".longhaul-set";
+/// The directory with the sealed manifest of a dataset, at the top of the dataset.
+pub const DATASET_MANIFEST_NAME: &[u8] = b".longhaul-manifest";
+/// Longest name of a dataset: one that is replaced is kept under a name that is 18 bytes longer.
+pub const DATASET_NAME_BYTES_MAX: usize = 200;
 
 /// Largest control message, its number and length not counted.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;

@@ -59,6 +59,11 @@ impl Tree {
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned(), shelf_of: Some(uid) }))
     }
 
+    /// A tree in a directory that is open already and lies at the path `named`.
+    pub(crate) fn held(root: Arc<Dir>, named: PathBuf) -> Arc<Tree> {
+        Arc::new(Tree { walk: Walk::new(root, 0), named, shelf_of: None })
+    }
+
     /// Holds the directory at `dir`, to be changed in the way in which `like` is.
     pub(crate) fn open_like(dir: &Path, like: &Tree) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_behind(dir, like.root().kernel())?);

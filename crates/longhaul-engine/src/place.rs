@@ -3,6 +3,8 @@
 //! In: paths as the user or a peer gave them. Out: trees for a session, and the mapping of names.
 //! The rules are rsync's; `tests/mapping.rs` shows them. It knows no sessions and no connections.
 
+pub(crate) mod dataset;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::ScanWish;
 use crate::session::opened::Destination;
+use dataset::DatasetWish;
 
 /// The options for opening a destination.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +150,8 @@ pub(crate) struct LocalSite {
     doubts: Doubts,
     /// How long a journal of another process is waited for. `None`: as by default.
     patience: Option<Duration>,
+    /// The dataset as which everything appears together. `None`: each file appears when it is done.
+    dataset: Option<DatasetWish>,
 }
 
 /// The ground that a destination of this host lies on.
@@ -215,6 +220,7 @@ impl LocalSite {
             run: nonce()?,
             doubts: Doubts::default(),
             patience: None,
+            dataset: None,
         })
     }
 
@@ -258,6 +264,9 @@ impl LocalSite {
 
     /// Opens it for a session, and makes its directory if that is missing.
     pub(crate) fn open(&self) -> Result<Destination, Fault> {
+        if let Some(wish) = &self.dataset {
+            return self.open_dataset(wish);
+        }
         let (opening, landing) = (self.opening, self.landing.clone());
         let base = Escaped(self.dir.as_os_str().as_bytes()).to_string();
         if opening.dry_run && !self.stands() {

@@ -5,7 +5,7 @@
 use longhaul_core::FaultCode;
 
 /// All codes, in the order of their definition.
-pub const CODES: [FaultCode; 24] = [
+pub const CODES: [FaultCode; 26] = [
     FaultCode::Unclassified,
     FaultCode::Usage,
     FaultCode::NotFound,
@@ -30,6 +30,8 @@ pub const CODES: [FaultCode; 24] = [
     FaultCode::Exhausted,
     FaultCode::TargetFailed,
     FaultCode::Superseded,
+    FaultCode::Incomplete,
+    FaultCode::Published,
 ];
 
 /// The code of a name.
@@ -47,7 +49,7 @@ mod tests {
             assert_eq!(code as usize, at);
             assert_eq!(code_of_name(code.name()), Some(code));
         }
-        assert_eq!(FaultCode::Superseded as usize, CODES.len() - 1);
+        assert_eq!(FaultCode::Published as usize, CODES.len() - 1);
         assert_eq!(code_of_name("nothing"), None);
     }
 }

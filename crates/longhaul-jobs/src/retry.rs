@@ -87,7 +87,9 @@ pub const fn treatment(code: FaultCode) -> Treatment {
         | FaultCode::Internal
         // Who has the shard by this queue was overtaken by somebody of another one: two queues have
         // the campaign, and would take the shard from each other for ever.
-        | FaultCode::Superseded => Treatment::Hold,
+        | FaultCode::Superseded
+        | FaultCode::Incomplete
+        | FaultCode::Published => Treatment::Hold,
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
             (
                 Treatment::Hold,
                 1,
-                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal superseded",
+                "unclassified usage not-found mismatch exists vanished in-the-way unsupported protocol internal superseded incomplete published",
             ),
         ];
         let mut seen = 0;

@@ -19,7 +19,8 @@ pub struct Sorter {
     bytes_max: usize,
     held: Vec<Item>,
     held_bytes: usize,
-    runs: Vec<File>,
+    /// The runs, each with the number of times that its items were merged: the higher first.
+    runs: Vec<(u32, File)>,
 }
 
 /// Items in order.
@@ -55,25 +56,29 @@ impl Sorter {
     /// # Errors
     /// As [`Sorter::add`].
     pub fn finish(mut self) -> Result<Sorted, ManifestError> {
-        while self.runs.len() >= RUNS_MAX {
-            let rest = self.runs.split_off(RUNS_MAX - 1);
-            let merged = std::mem::replace(&mut self.runs, rest);
-            let runs = merged.into_iter().map(|file| self.reading(file)).collect::<Result<Vec<_>, _>>()?;
-            let run = self.run(Merge::new(runs))?;
-            self.runs.push(run);
-        }
         let held = self.in_order()?;
         let files = std::mem::take(&mut self.runs).into_iter();
-        let mut runs = files.map(|file| self.reading(file)).collect::<Result<Vec<_>, _>>()?;
+        let mut runs = files.map(|(_, file)| self.reading(file)).collect::<Result<Vec<_>, _>>()?;
         runs.push(SortedRun::Memory(held.into_iter()));
         Ok(Sorted(Merge::new(runs)))
     }
 
-    /// Writes what is in memory to a run.
+    /// Writes what is in memory to a run. Runs are merged as soon as there are as many as may be
+    /// open: those of the lowest level that has several, so that no item is merged more often than
+    /// there are levels.
     fn spill(&mut self) -> Result<(), ManifestError> {
         let held = self.in_order()?;
         let run = self.run(held.into_iter().map(Ok))?;
-        self.runs.push(run);
+        self.runs.push((0, run));
+        while self.runs.len() >= RUNS_MAX {
+            // Levels only fall from the first to the last.
+            let last_two = self.runs.len() - 2;
+            let level = self.runs[last_two].0;
+            let first = self.runs.iter().position(|(of, _)| *of <= level).unwrap_or(last_two);
+            let merged = self.runs.split_off(first).into_iter().map(|(_, file)| self.reading(file));
+            let run = self.run(Merge::new(merged.collect::<Result<Vec<_>, _>>()?))?;
+            self.runs.push((level + 1, run));
+        }
         Ok(())
     }
 
@@ -167,5 +172,21 @@ mod tests {
         }
         assert_eq!(sorter.runs.len(), 2);
         assert_eq!(sorter.finish().unwrap().map(Result::unwrap).count(), 32);
+    }
+
+    #[test]
+    fn a_list_of_any_length_has_a_bounded_number_of_files_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(dir.path(), 1);
+        let count = 6 * RUNS_MAX;
+        for n in 0..count {
+            // Every item is a run of its own.
+            let path = RelPath::new(format!("{:04}", (n * 7919) % count)).unwrap();
+            sorter.add(Item::dir(path)).unwrap();
+            assert!(sorter.runs.len() < RUNS_MAX, "{n}");
+            assert!(sorter.runs.is_sorted_by_key(|(level, _)| u32::MAX - level), "{n}");
+        }
+        let sorted: Vec<Item> = sorter.finish().unwrap().map(Result::unwrap).collect();
+        assert!(sorted.len() == count && sorted.is_sorted_by(|one, other| one.path < other.path));
     }
 }

@@ -257,6 +257,11 @@ pub struct WriteOptions {
     /// CAMPAIGN:SHARD:FENCE:ID, with 32 hex digits for campaign and id
     #[arg(long, value_name = "CLAIM", hide_short_help = true)]
     pub claim: Option<OsString>,
+    /// Have all files appear together as DEST/NAME, with their sealed manifest in it, or none: NAME
+    /// must be free, or with --if-exists replace the old one is kept as NAME.ID~ [default: each
+    /// file appears when it is done]
+    #[arg(long, value_name = "NAME")]
+    pub as_dataset: Option<OsString>,
 }
 
 /// Which files, and what of them.
@@ -484,8 +489,8 @@ pub const PATH: &str = "path";
 pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
-/// command, and each of them is about one stream, or about one shard.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 4] = ["from-command", "expect-bytes", "expect-b3", "claim"];
+/// command, and each of them is about one stream, one shard or one dataset.
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 5] = ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset"];
 
 #[cfg(test)]
 mod tests;

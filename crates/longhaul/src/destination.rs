@@ -6,10 +6,11 @@
 //! asks no daemon.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Escaped, RelPath};
+use longhaul_core::{DatasetName, Escaped, RelPath};
 use longhaul_engine::FileEvent;
 
 use crate::location::{DaemonPath, LocalPath, SshPath, host_port};
@@ -62,6 +63,14 @@ impl Destination {
         Destination { shown: (shown(&dest.path), shown(parent)), local: None, is_stream: false }
     }
 
+    /// The directory of this name in it, into which everything goes instead.
+    pub fn within(self, name: &DatasetName) -> Destination {
+        let base = self.beneath(&name.escaped().to_string(), false);
+        let below = |itself: PathBuf| (itself.join(OsStr::from_bytes(name.as_bytes())), itself);
+        let Destination { shown: (above, _), local, is_stream } = self;
+        Destination { shown: (base, above), local: local.map(|(itself, _)| below(itself)), is_stream }
+    }
+
     /// The path where a file stands, for users.
     pub fn shown(&self, file: &FileEvent) -> String {
         let path = Escaped(file.placed.as_bytes()).to_string();
@@ -106,8 +115,6 @@ impl Destination {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::ffi::OsStr;
-
     use super::*;
     use crate::location::Location;
     use longhaul_engine::{FileStatus, OwnFacts};
@@ -134,6 +141,18 @@ pub(crate) mod tests {
             Location::Daemon(daemon) => Destination::daemon(&daemon),
             Location::Ssh(path) => Destination::ssh(&path),
         }
+    }
+
+    #[test]
+    fn files_of_a_dataset_are_shown_beneath_its_name() {
+        let name = DatasetName::new("run-7").unwrap();
+        for (dest, shown) in
+            [("data", "data/run-7/f"), ("lh://h/r/in/", "lh://h:7214/r/in/run-7/f"), ("h:", "h:run-7/f")]
+        {
+            assert_eq!(destination(dest).within(&name).beneath("f", false), shown);
+        }
+        let local = destination("data").within(&name);
+        assert_eq!(local.bases(), Some((Path::new("data/run-7"), Path::new("data"))));
     }
 
     #[test]

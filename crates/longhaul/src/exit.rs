@@ -113,7 +113,7 @@ impl From<FaultCode> for Exit {
             | FaultCode::Io
             | FaultCode::TargetFailed
             | FaultCode::Unsupported => Exit::Unable,
-            FaultCode::Exists | FaultCode::InTheWay => Exit::Partial,
+            FaultCode::Exists | FaultCode::InTheWay | FaultCode::Incomplete | FaultCode::Published => Exit::Partial,
             FaultCode::Changed | FaultCode::Vanished => Exit::Changed,
             FaultCode::Interrupted => Exit::Interrupted,
             FaultCode::Terminated => Exit::Terminated,
@@ -196,6 +196,8 @@ pub(crate) mod tests {
             (FaultCode::NotFound, 3),
             (FaultCode::Denied, 4),
             (FaultCode::Superseded, 4),
+            (FaultCode::Incomplete, 23),
+            (FaultCode::Published, 23),
             (FaultCode::Lost, 5),
             (FaultCode::Busy, 5),
             (FaultCode::Exhausted, 5),

@@ -153,15 +153,15 @@ impl Manifest {
         }
         let written = match (&file.status, file.b3) {
             _ if !file.regular || self.failed.is_some() => return,
-            (FileStatus::Committed | FileStatus::Skipped | FileStatus::Linked, Some(digest)) => {
+            (FileStatus::Committed | FileStatus::Staged | FileStatus::Skipped | FileStatus::Linked, Some(digest)) => {
                 self.line(&digest, &name)
             }
             // An event without a digest: the file has its line from an earlier session of the run.
-            (FileStatus::Committed | FileStatus::Skipped | FileStatus::Linked | FileStatus::Planned, _) => return,
             (FileStatus::Failed(_), _) => {
                 self.counts.failed += 1;
                 return;
             }
+            _ => return,
         };
         self.failed = written.err();
     }

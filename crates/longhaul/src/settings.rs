@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
-use longhaul_core::{ByteCount, ChunkSize, ShardClaim};
+use longhaul_core::{ByteCount, ChunkSize, DatasetName, ShardClaim};
 use longhaul_engine::{
     Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
     host_memory,
@@ -66,6 +66,8 @@ pub struct TransferSettings {
     pub ssh: SshSettings,
     /// The claim by which a shard is moved. `None`: none is shown.
     pub claim: Option<ShardClaim>,
+    /// The name under which all files appear together. `None`: each appears when it is done.
+    pub dataset: Option<DatasetName>,
 }
 
 /// The amount and form of output.
@@ -138,6 +140,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         claim: layers.parsed("claim", &writes.claim, claim)?,
+        dataset: layers.parsed("as-dataset", &writes.as_dataset, dataset)?,
         stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,
         engine,
@@ -248,6 +251,12 @@ fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {
 fn claim(text: &str) -> Result<ShardClaim, Flaw> {
     let form = "CAMPAIGN:SHARD:FENCE:ID: 32 hex digits, two numbers, 32 hex digits";
     text.parse().map_err(|_| Flaw::Form { given: text.to_owned(), form })
+}
+
+/// Reads the name of a dataset.
+fn dataset(text: &str) -> Result<DatasetName, Flaw> {
+    let form = "one name of at most 200 bytes, without '/', not '.' or '..', and not beginning with .longhaul";
+    DatasetName::new(text).map_err(|_| Flaw::Form { given: text.to_owned(), form })
 }
 
 fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from::Listed>, Error> {

@@ -164,6 +164,8 @@ FAULTS: Dict[str, FaultKind] = {
     "exhausted": FaultKind(True, 5),
     "target-failed": FaultKind(False, 7),
     "superseded": FaultKind(False, 4),
+    "incomplete": FaultKind(False, 23),
+    "published": FaultKind(False, 23),
 }
 
 

@@ -101,6 +101,7 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     stripe_from: Size
     on_missing: str
     allow_same_device: bool
+    as_dataset: str
     files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
@@ -230,6 +231,7 @@ TRANSFER: Dict[str, Option] = {
     "stripe_from": Option("--stripe-from", _size),
     "on_missing": Option("--on-missing", _text),
     "allow_same_device": Option("--allow-same-device", None),
+    "as_dataset": Option("--as-dataset", _text),
     "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),

@@ -22,7 +22,6 @@ use super::base;
 use super::device;
 use super::device::{Device, Mark, SyncMethod};
 use super::dirs::DirHandle;
-use super::links;
 use super::meta::{MetaRules, mode};
 use super::policy::TreePolicy;
 use super::readback;
@@ -44,6 +43,8 @@ use crate::tree::{Tree, examine};
 use crate::walk::{Dir, Walk, cached_dirs_max};
 
 use home::{Home, NameRules};
+
+pub(crate) use home::StagedHome;
 
 pub use bodies::ReopenedBody;
 pub use names::{NameBefore, NameMade, NameProof, NamedBytes};
@@ -119,6 +120,14 @@ impl FsTarget {
         FsTarget::new((tree.shelf(), load), base::beneath(tree, path, policy.modes)?, direct, (home, policy))
     }
 
+    /// Opens what is staged of a dataset as the destination, under the policy of the tree in which
+    /// that shall appear. Its shelf is the holder's.
+    pub(crate) fn staged(home: StagedHome, direct: DirectMode, policy: TreePolicy) -> Result<FsTarget, DiskError> {
+        let (shelf, load) = (home.tree.shelf(), TargetLoad::of(TargetId::FIRST, home.tree.named()));
+        let root = base::beneath(&home.tree, &home.top, policy.modes)?;
+        FsTarget::new((shelf, load), root, direct, (Home::Staged(home), policy))
+    }
+
     fn new(
         (shelf, load): (Shelf, Arc<TargetLoad>),
         root: Arc<Dir>,
@@ -192,13 +201,7 @@ impl FsTarget {
 
     /// Refuses a link that the policy of the served tree does not let in.
     fn check_link(&self, path: &RelPath, target: &[u8]) -> Result<(), DiskError> {
-        match &self.home {
-            Home::Named(_) => Ok(()),
-            Home::Beneath(tree, top) => {
-                let place = top.concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
-                links::check(self.names.links, &place, target, |at| tree.dir(at).is_ok())
-            }
-        }
+        self.home.check_link(self.names.links, path, target)
     }
 
     fn write_all(&self, fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
@@ -498,18 +501,7 @@ impl TargetTree for FsTarget {
     }
 
     fn check_place(&self) -> Result<(), DiskError> {
-        let root = self.walk.root();
-        match &self.home {
-            Home::Named(path) => root.check_named(path),
-            Home::Beneath(tree, path) => {
-                tree.check_place()?;
-                match tree.dir(path) {
-                    Ok(found) if found.place() == root.place() => Ok(()),
-                    Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(error),
-                    _ => Err(DiskError::Moved { path: path.into() }),
-                }
-            }
-        }
+        self.home.check_place(self.walk.root())
     }
 
     fn room(&self, path: &RelPath) -> Option<Room> {

@@ -8,6 +8,7 @@
 mod base;
 mod body;
 mod costs;
+mod dataset;
 mod device;
 mod dirs;
 mod extras;
@@ -41,6 +42,9 @@ use crate::stat::{Identity, Standing};
 
 pub(crate) use body::DiskBody;
 pub use body::{Body, Zeros};
+pub use dataset::{
+    DatasetError, DatasetOrder, DatasetStage, DatasetTop, ListedName, Removed, StagedKind, StagedNames, look_at_dataset,
+};
 pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;
 pub use file::TargetFile;

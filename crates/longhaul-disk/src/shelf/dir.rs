@@ -409,7 +409,7 @@ pub(super) fn shown(tag: SessionTag) -> PathText {
 }
 
 /// The name of the directory.
-pub(super) const NAME: &[u8] = RESERVED_PREFIX;
+pub(crate) const NAME: &[u8] = RESERVED_PREFIX;
 /// Spellings of the shelf's name that some file system might take for it and that
 /// [`longhaul_core::is_reserved`] does not know: a short name without a number (vfat with
 /// `nonumtail`), marks on letters that are not compared, blanks that are cut off.

@@ -61,6 +61,7 @@ pub use boot::boot_id;
 pub use claims::{CLAIMS_PAGE_PATIENCE, ClaimsOwner, KeptShowing, LockedShard, ShardKey};
 #[cfg(test)]
 pub(crate) use dir::ALIASES;
+pub(crate) use dir::NAME as SHELF_NAME;
 use dir::{Opening, ShelfDir};
 pub use journal::Journal;
 pub(crate) use locks::has_no_locks;

@@ -444,10 +444,13 @@ pub struct OwnFacts {
 pub enum FileStatus {
     /// Under its final name, durable.
     Committed,
+    /// Whole and durable where the files of a dataset are staged: it gets its name when all of them
+    /// do, at the end.
+    Staged,
     /// The destination has it already.
     Skipped,
-    /// Under its final name, durable, as another name (hard link) of a file that was sent or stood:
-    /// it has no bytes of its own.
+    /// Under its final name, durable, or staged, as another name (hard link) of a file that was
+    /// sent or stood: it has no bytes of its own.
     Linked,
     /// Would be sent (`--dry-run`).
     Planned,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::{Escaped, Fault, RelPath, ShardClaim, Word};
+use longhaul_core::{DatasetName, Escaped, Fault, RelPath, ShardClaim, Word};
 use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -28,18 +28,28 @@ pub struct Job {
     /// scanned is not sent. `None`: any may go. A destination on this host has a list of its own.
     #[serde(default)]
     pub expected: Option<Arc<ExpectedFiles>>,
+    /// The name under which all files appear together, in the directory that the destination names;
+    /// or none of them does. `None`: each file appears when it is done.
+    #[serde(default)]
+    pub dataset: Option<DatasetName>,
 }
 
 impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
-        Job { from, to, claim: None, expected: None }
+        Job { from, to, claim: None, expected: None, dataset: None }
     }
 
     /// The same job by this claim.
     #[must_use]
     pub fn claimed(self, claim: ShardClaim) -> Job {
         Job { claim: Some(claim), ..self }
+    }
+
+    /// The same job, whose files appear together under this name.
+    #[must_use]
+    pub fn as_dataset(self, name: DatasetName) -> Job {
+        Job { dataset: Some(name), ..self }
     }
 
     /// Sends sources of this host to a path of a daemon.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::HANDSHAKE_SECONDS_MAX;
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathShare, Role, ShardClaim, Word};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, PathShare, Role, Word};
 use longhaul_disk::SyncMethod;
 use longhaul_net::{
     Congestion, Control, LaneOptions, LaneStream, NetError, NetPath, PeerCheck, Protection, TransportFacts, WhenLong,
@@ -18,7 +18,6 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
-use super::Run;
 use super::ahead::{self, EarlyLanes};
 use super::answer::{accept_answer, log_agreed};
 use super::dialling::{LaneWays, UdpDoor, udp_door};
@@ -27,6 +26,7 @@ use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::wish::Wish;
+use super::{Publishing, Run};
 use crate::api::{Reach, Remote, Transport, Verify};
 use crate::budget::{
     self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP,
@@ -38,7 +38,7 @@ use crate::lanes::join::try_path;
 use crate::lanes::replace::Replacement;
 use crate::lanes::udp::join::UdpTerms;
 use crate::session;
-use crate::session::handshake;
+use crate::session::handshake::{self, Shown};
 use crate::session::sender::first_page::FirstPage;
 use crate::session::unasked::FirstFlight;
 
@@ -69,6 +69,8 @@ pub(crate) struct Dialling {
     pub(crate) sync: Option<SyncMethod>,
     /// The page that is said right behind the hello of the first session, where this side sends.
     pub(crate) first: Option<FirstPage>,
+    /// Sessions of the run so far.
+    pub(crate) sessions: u64,
 }
 
 impl Run {
@@ -101,7 +103,7 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        let (again, early, claim) = (dialling.patience.met(), EarlyLanes::default(), self.claim_shown(role));
+        let (again, early, shown) = (dialling.patience.met(), EarlyLanes::default(), self.shown(role));
         let when_long = (!again && self.dials_early()).then(|| self.dial_early(remote, &early));
         let near = (self.near(), &self.ssh, when_long);
         let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, Some(near)).await?;
@@ -116,7 +118,7 @@ impl Run {
         transfer.flow.transport = transport;
         transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
-        let hello = if claim.is_some() { handshake::claiming(hello) } else { hello };
+        let hello = shown.announced_by(hello);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
@@ -128,13 +130,13 @@ impl Run {
         let udp_to = udp_door(&control, ways.clone());
         let early_udp = self.ask_early(&control, &udp_to, transport, count);
         let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
-        let wait = handshake::patience([again.then_some(handshake::TAKE_OVER), claim.map(|_| handshake::CLAIM_KEPT)]);
-        let behind = claim.map(Message::ShownClaim).into_iter().chain(wish.parts()).chain(first);
+        let wait =
+            handshake::patience([again.then_some(handshake::TAKE_OVER), shown.claim.map(|_| handshake::CLAIM_KEPT)]);
+        let behind = shown.messages().chain(wish.parts()).chain(first);
         let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, hello, behind, wait).await?;
-        let keeps_claim = handshake::need_claim(claim.as_ref(), &welcome);
-        keeps_claim.and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
+        shown.need(&welcome).and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
-        claim.iter().for_each(|_| self.observer.claim_kept());
+        shown.claim.iter().for_each(|_| self.observer.claim_kept());
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
@@ -161,9 +163,11 @@ impl Run {
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
 
-    /// The claim that the daemon is to keep. Where this side receives, its own directory keeps it.
-    fn claim_shown(&self, role: Role) -> Option<ShardClaim> {
-        self.claim.filter(|_| role == Role::Sender)
+    /// The claim and the dataset that the daemon is shown behind the hello. Where this side
+    /// receives, its own directory keeps the claim, and a dataset is staged there.
+    fn shown(&self, role: Role) -> Shown {
+        let Publishing { claim, dataset } = self.publishing.clone();
+        if role == Role::Sender { Shown { claim, dataset } } else { Shown::default() }
     }
 
     /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which

@@ -88,7 +88,7 @@ impl Run {
             dry_run: run.settings.dry_run,
             placing: Placing::BeneathIfDir,
             may_modify: true,
-            claim: run.claim,
+            claim: run.publishing.claim,
         };
         let site = LocalSite::new(dest, opening)?;
         if !site.is_renamed() {

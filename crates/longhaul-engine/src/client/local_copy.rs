@@ -56,16 +56,20 @@ impl Run {
         let opening = Opening {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
-            placing: place::placing(dest.slash, sources.len(), contents, &shape),
+            placing: place::placing(self.is_dataset() || dest.slash, sources.len(), contents, &shape),
             may_modify: true,
-            claim: self.claim,
+            claim: self.publishing.claim,
         };
         let own = match sources {
             [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),
             _ => None,
         };
-        place::refuse_into_itself(sources, dest, opening.placing, &self.asked(own))?;
-        self.copy_to(source, &LocalSite::new(dest, opening)?).await
+        let landing = match &self.publishing.dataset {
+            Some(name) => LocalDest { path: dest.path.join(OsStr::from_bytes(name.as_bytes())), ..dest.clone() },
+            None => dest.clone(),
+        };
+        place::refuse_into_itself(sources, &landing, opening.placing, &self.asked(own))?;
+        self.copy_to(source, &LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?).await
     }
 
     /// Copies to a site, in further sessions if a target of it failed whose siblings can take the
@@ -73,6 +77,7 @@ impl Run {
     async fn copy_to(&self, source: Arc<dyn SourceTree>, site: &LocalSite) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
         let (mut sends, mut receives) = (SendCourse::default(), ReceiveCourse::default());
+        sends.totals.stages_all = self.is_dataset();
         let mut dialling = self.dialling()?;
         loop {
             let (tree, destination) = (source.clone(), self.opened(site)?);

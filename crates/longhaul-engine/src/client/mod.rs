@@ -7,8 +7,8 @@
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made. `list` asks
 //! what is there. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
-//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep. The
-//! session loops do the rest.
+//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -22,6 +22,7 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 mod missing;
 mod possible;
+mod publishing;
 mod retry;
 mod session;
 pub(crate) mod sets;
@@ -33,13 +34,14 @@ pub(crate) mod udp_way;
 mod wish;
 
 pub(crate) use connect::connect;
+pub(crate) use publishing::Publishing;
 pub use trees::{Observers, run_between, run_into};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, ShardClaim, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
 use longhaul_disk::{Affinity, Shape, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
@@ -107,7 +109,7 @@ pub async fn run(
         ssh: costs.clone(),
         affinity,
         watch: None,
-        claim: job.claim,
+        publishing: Publishing { claim: job.claim, dataset: job.dataset },
         expected: job.expected,
     };
     let result = match (job.from, job.to) {
@@ -183,8 +185,8 @@ pub(crate) struct Run {
     pub(crate) affinity: Affinity,
     /// Hears of the lanes that this side dials.
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
-    /// The claim by which it publishes. `None`: it needs none.
-    pub(crate) claim: Option<ShardClaim>,
+    /// How it publishes what it moves.
+    pub(crate) publishing: Publishing,
     /// The files that are expected of sources on this host. `None`: any may go.
     pub(crate) expected: Option<Arc<ExpectedFiles>>,
 }
@@ -197,8 +199,8 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        let (watch, claim, expected) = (None, None, None);
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, claim, expected })
+        let (watch, publishing, expected) = (None, Publishing::default(), None);
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, expected })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -210,8 +212,9 @@ impl Run {
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
-        let asked = place::placing(path.slash, count, contents, &shape);
+        let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
+        course.totals.stages_all = self.is_dataset();
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
@@ -233,7 +236,18 @@ impl Run {
                 course.offer_first_page_again();
             }
             let ended = match agreed {
-                Ok(agreed) => self.push_once(agreed, &tree, &mut course).await,
+                Ok(agreed) => {
+                    if self.is_dataset() && dialling.sessions > 0 {
+                        course.offer_all_again();
+                    }
+                    dialling.sessions += 1;
+                    self.push_once(agreed, &tree, &mut course).await
+                }
+                // The connection was lost right behind the end.
+                Err(fault) if fault.code == FaultCode::Published && dialling.sessions > 0 => {
+                    self.has_appeared(&fault, &mut course);
+                    return Ok(course.totals);
+                }
                 Err(fault) => Err(fault),
             };
             let Err(fault) = ended else { return Ok(course.totals) };
@@ -245,10 +259,11 @@ impl Run {
     }
 
     /// Whether a push may say its first page, and small files, before the daemon has answered. One
-    /// that does not keep the claim, or does not know the metadata that is to be carried or the
-    /// checksums, would make what it should not.
+    /// that does not keep the claim, does not stage a dataset, or does not know the metadata that
+    /// is to be carried or the checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        self.claim.is_none() && !self.settings.metadata.preserve.may_lose()
+        let Publishing { claim, dataset } = &self.publishing;
+        claim.is_none() && dataset.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 
     /// One session of a push.
@@ -282,16 +297,26 @@ impl Run {
             direct: self.settings.io,
             dry_run: self.settings.dry_run,
             // Of one source the daemon says in its answer whether it is a directory.
-            placing: place::placing(dest.slash, paths.len(), paths.iter().any(contents), &Shape::Other),
+            placing: place::placing(
+                self.is_dataset() || dest.slash,
+                paths.len(),
+                paths.iter().any(contents),
+                &Shape::Other,
+            ),
             may_modify: true,
-            claim: self.claim,
+            claim: self.publishing.claim,
         };
         // Resolved once: the first session may make a directory of that name.
-        let mut site = Site { at: LocalSite::new(dest, opening)?, dest, is_settled: false };
+        let at = LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?;
+        let mut site = Site { at, dest, is_settled: false };
         dialling.sync = site.at.sync_method();
         loop {
             let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
+            // The connection was lost right behind the end.
+            if site.at.has_appeared() {
+                return Ok(course.totals);
+            }
             if !site.is_settled
                 && let Some(totals) = missing::there(&fault, remote, &paths, &*self.observer)
             {
@@ -373,6 +398,7 @@ impl Run {
             patience: Patience::new(self.settings.retry_for, Instant::now(), dice),
             sync: None,
             first: None,
+            sessions: 0,
         })
     }
 

@@ -16,6 +16,10 @@ pub(super) fn possible(settings: &Settings, job: &Job) -> Result<(), Fault> {
         let why = "a claim is kept by a directory that is written to: a dry run and a stream have none";
         return Err(Fault::new(FaultCode::Usage, Blame::Local, why));
     }
+    if job.dataset.is_some() && is_stream(&job.from, &job.to) {
+        let why = "a dataset is a directory of files, and a stream is none";
+        return Err(Fault::new(FaultCode::Usage, Blame::Local, why));
+    }
     let (what, hint) = match (settings.transport, settings.protect, &job.from, &job.to) {
         (Transport::Quic, _, JobSource::Local(_) | JobSource::Stream(_), JobDestination::Local(_)) => {
             ("between two local directories no lane runs over QUIC", hint::Network::LeaveTransportOut)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{AccountMap, Blame, Escaped, Fault, FaultCode, PathList, RelPath, Rights, Role, ShardClaim, hint};
+use longhaul_core::{AccountMap, Blame, Escaped, Fault, FaultCode, PathList, RelPath, Rights, Role, hint};
 use longhaul_disk::{DirectMode, ErrorKind, Marks, Shape, TargetDirs, TargetSet, TreePolicy, Writing};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::Policy;
@@ -22,9 +22,10 @@ use super::side::{Side, contradiction};
 use super::{Bounds, RootConfig};
 use crate::api::{LocalDest, LocalSource};
 use crate::journals::{Principal, RootJournals, run_of};
+use crate::place::dataset::{self, DatasetWish};
 use crate::place::{self, EARLIER_SESSION_ENDS, LocalSite, Opening};
 use crate::session::course::ScanWish;
-use crate::session::handshake;
+use crate::session::handshake::{self, Shown};
 use crate::session::opened::Destination;
 use crate::workers::blocking;
 
@@ -105,28 +106,30 @@ impl PipeAccount {
         &self,
         transfer: &Transfer,
         names: Option<PathList>,
-        claim: Option<ShardClaim>,
+        shown: Shown,
     ) -> Result<(Side, String), Fault> {
         match (&transfer.far, transfer.role) {
             (Far::Destination { root, path, placing, if_exists }, Role::Sender) => {
                 let may_modify = self.root.allow.modify;
                 let policy = Policy { if_exists: *if_exists, may_modify };
                 let (direct, dry_run, placing) = (self.direct, transfer.dry_run, *placing);
-                let opening = Opening { direct, dry_run, placing, may_modify, claim };
+                let opening = Opening { direct, dry_run, placing, may_modify, claim: shown.claim };
+                let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
                 let run = run_of(transfer.run);
                 let destination = match &self.ground {
                     AccountGround::Whole { places } => {
                         let path = joined(numbered(places, root)?, path);
                         let slash = placing == Placing::Beneath;
                         let dest = LocalDest { slash, ..LocalDest::directory(path) };
-                        blocking(move || LocalSite::new(&dest, opening)?.of_run(run).open()).await?
+                        blocking(move || LocalSite::new(&dest, opening)?.for_dataset(dataset)?.of_run(run).open())
+                            .await?
                     }
                     AccountGround::Root { .. } => {
                         let within = self.root.policy;
                         let (set, store, path) = self.spot(root, path.clone()).await?;
                         let who = Principal::local();
-                        let open =
-                            move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
+                        let (ends, wished) = ((set, store, within), (opening, dataset));
+                        let open = move || dataset::served((&ends.0, &ends.1, ends.2), (&who, run), &path, wished);
                         blocking(open).await?
                     }
                 };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, ShardClaim, Transport, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Control, Protection, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -34,7 +34,9 @@ use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
 use crate::session::channel::ReadHalf;
-use crate::session::handshake;
+use crate::session::dataset::LIST_BYTES;
+use crate::session::handshake::{self, Shown};
+use crate::session::opened::Destination;
 use crate::workers::blocking;
 
 /// A conversation that is allowed and has what it needs.
@@ -78,13 +80,13 @@ pub(super) struct Holdings {
     pub(super) place: RunSeat,
 }
 
-/// Answers whether `request` is allowed, and takes what it needs. A transfer shows this claim, if
-/// it shows one.
+/// Answers whether `request` is allowed, and takes what it needs. A transfer shows this behind its
+/// hello.
 pub(super) async fn admit(
     daemon: &Arc<Daemon>,
     control: &mut Control,
     request: Request,
-    claim: Option<ShardClaim>,
+    shown: Shown,
 ) -> Result<Admitted, Fault> {
     let client = daemon.client(&control.peer_key)?.clone();
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
@@ -108,7 +110,7 @@ pub(super) async fn admit(
         }
         Request::Transfer(transfer) => {
             let audit = daemon.live.audit.session(&client, control.peer_addr);
-            let prepared = prepare((daemon, audit), &client, (*transfer, claim), &mut control.reader).await;
+            let prepared = prepare((daemon, audit), &client, (*transfer, shown), &mut control.reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
     }
@@ -119,7 +121,7 @@ pub(super) async fn admit(
 async fn prepare(
     (daemon, audit): (&Arc<Daemon>, Arc<SessionAudit>),
     client: &ClientConfig,
-    (mut transfer, shown): (Transfer, Option<ShardClaim>),
+    (mut transfer, shown): (Transfer, Shown),
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
     // Before anybody makes room for it, or an earlier session of its run ends for it.
@@ -129,7 +131,10 @@ async fn prepare(
     let measured = daemon.measured(client, &transfer)?;
     // Before the limits: the earlier session of this run may hold what they would refuse.
     let run = if transfer.run == [0; 16] { nonce()? } else { transfer.run };
-    let place = daemon.runs.take_over(client.key, run).await?;
+    let mut place = daemon.runs.take_over(client.key, run).await?;
+    if let (Far::Destination { root, path, .. }, Some(name)) = (&transfer.far, &shown.dataset) {
+        place.stages((root.to_string(), path.clone(), name.clone()))?;
+    }
     let session = session_place(daemon, client.key).await?;
     let stop = place.stop().or(daemon.stop.clone());
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
@@ -285,8 +290,13 @@ fn needed(
         // The chunks that it sends are there before it begins.
         needed.reserve += memory - budget::memory_for(chunk_max).get();
     }
-    if transfer.digests && matches!(side, Side::Receive(..)) {
+    // The list of a dataset has the roots of what was staged before.
+    let lists = |destination: &Destination| transfer.digests || destination.dataset.is_some();
+    if matches!(side, Side::Receive(destination, _) if lists(destination)) {
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
+    }
+    if matches!(side, Side::Receive(destination, _) if destination.dataset.is_some()) {
+        needed.reserve += LIST_BYTES;
     }
     Ok(needed)
 }

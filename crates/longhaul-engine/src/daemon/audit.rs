@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ClientConfig;
 use crate::api::{FileEvent, FileStatus, StopTrigger};
+use crate::session::dataset::Appearance;
 
 /// Keeps records. It is called from the loops of sessions and from the threads that read files, so
 /// it must return at once, however slow its disk is.
@@ -90,6 +91,9 @@ pub enum AuditDeed {
     Committed,
     /// A file or link that a client sent has its name, in place of what stood there.
     Replaced,
+    /// A file or link that a client sent is there, and gets its name with all others of its
+    /// dataset.
+    Staged,
     /// A file or link was not sent, or not taken.
     Failed,
     /// Names were listed.
@@ -103,9 +107,12 @@ impl AuditDeed {
     /// Whether it was done to a file or link, in a session.
     pub(super) const fn is_of_a_file(self) -> bool {
         match self {
-            AuditDeed::Opened | AuditDeed::Sent | AuditDeed::Committed | AuditDeed::Replaced | AuditDeed::Failed => {
-                true
-            }
+            AuditDeed::Opened
+            | AuditDeed::Sent
+            | AuditDeed::Committed
+            | AuditDeed::Replaced
+            | AuditDeed::Staged
+            | AuditDeed::Failed => true,
             AuditDeed::SessionBegan | AuditDeed::SessionEnded | AuditDeed::Listed | AuditDeed::Refused => false,
         }
     }
@@ -119,6 +126,7 @@ impl AuditDeed {
             AuditDeed::Sent => "sent",
             AuditDeed::Committed => "committed",
             AuditDeed::Replaced => "replaced",
+            AuditDeed::Staged => "staged",
             AuditDeed::Failed => "failed",
             AuditDeed::Listed => "listed",
             AuditDeed::Refused => "refused",
@@ -231,11 +239,22 @@ impl SessionAudit {
             FileStatus::Committed | FileStatus::Linked if !receives => (AuditDeed::Sent, None),
             FileStatus::Committed | FileStatus::Linked if file.own.replaced => (AuditDeed::Replaced, None),
             FileStatus::Committed | FileStatus::Linked => (AuditDeed::Committed, None),
+            FileStatus::Staged => (AuditDeed::Staged, None),
             FileStatus::Failed(fault) => (AuditDeed::Failed, Some(fault.code)),
             FileStatus::Skipped | FileStatus::Planned => return,
         };
         let record = AuditRecord { deed, root: Some(&root), path: Some(&path), code, ..AuditRecord::default() };
         self.keep(AuditRecord { bytes: Some(file.bytes), b3: file.b3, ..record });
+    }
+
+    /// Records that all files that were staged have their names: the dataset's directory, with the
+    /// digest of its sealed manifest.
+    pub(super) fn appeared(&self, appearance: &Appearance) {
+        let Some((root, dir)) = self.place.get() else { return };
+        let deed = if appearance.replaced { AuditDeed::Replaced } else { AuditDeed::Committed };
+        let path = dir.trim_end_matches('/');
+        let record = AuditRecord { deed, root: Some(root), path: Some(path), ..AuditRecord::default() };
+        self.keep(AuditRecord { b3: Some(appearance.digest), ..record });
     }
 
     /// Keeps a record of the session: whose it is, its name and the time are added.

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{ByteCount, ChunkMap, Fault, FaultCode, Meta, Preserve, RelPath, TempName};
 use longhaul_disk::{
-    DiskError, Journalled, NameMade, NameProof, Reopened, Replace, Room, Staged, Standing, TargetFile, TargetTree,
+    DiskError, Journalled, NameMade, NameProof, Removed, Reopened, Replace, Room, Staged, Standing, TargetFile,
+    TargetTree,
 };
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -128,6 +129,12 @@ pub(super) fn within(
         has_made: AtomicBool::new(false),
     });
     destination.tree = tree.clone();
+    if let Some(dataset) = &destination.dataset {
+        let (quotas, account) = (daemon.live.quotas.clone(), tree.account.clone());
+        dataset.on_removed(move |Removed { bytes, files, .. }| {
+            quotas.keep(&account, Stored::default(), Stored::default(), Stored { bytes, files });
+        });
+    }
     destination.place = format!("{} (within the limits of its daemon)", destination.place);
     Some(Watch(tokio::spawn(watch(tree, trigger))))
 }

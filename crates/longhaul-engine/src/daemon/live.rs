@@ -329,7 +329,7 @@ impl SessionAccount {
 
     fn settled(&self, file: &FileEvent) {
         let (files_committed, files_failed) = match &file.status {
-            FileStatus::Committed | FileStatus::Linked => (1, 0),
+            FileStatus::Committed | FileStatus::Staged | FileStatus::Linked => (1, 0),
             FileStatus::Failed(fault) => {
                 if !self.told.swap(true, Ordering::Relaxed) {
                     self.tallies.fault(&self.whose.1, &file.placed.escaped().to_string(), fault);
@@ -346,7 +346,7 @@ impl SessionAccount {
 impl Counts {
     fn settled(&mut self, file: &FileEvent) {
         match file.status {
-            FileStatus::Committed if file.regular => {
+            FileStatus::Committed | FileStatus::Staged if file.regular => {
                 self.files += 1;
                 self.pace.bytes_committed += file.bytes;
                 self.digests += u64::from(file.b3.is_some());

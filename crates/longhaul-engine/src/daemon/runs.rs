@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::TAKE_OVER_SECONDS_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, hint};
+use longhaul_core::{Blame, DatasetName, Fault, FaultCode, RelPath, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
@@ -22,12 +22,20 @@ use crate::session::rounds::SessionRounds;
 /// A client's key, and the secret of its run.
 type Name = (PublicKey, [u8; 16]);
 
+/// The place of a dataset: its root, the path in it, and its name there.
+pub(super) type DatasetPlace = (String, RelPath, DatasetName);
+
+/// A dataset that has appeared, and when.
+type PublishedDataset = (DatasetPlace, Instant);
+
 /// The runs whose sessions live, and those that may come back. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Runs {
     live: Arc<Mutex<HashMap<Name, LiveRun>>>,
     /// The committed entries of runs whose last session was lost, the latest last.
     lost: Arc<Mutex<VecDeque<(Name, CommittedVersions)>>>,
+    /// The datasets that runs have had appear, the latest last.
+    published: Arc<Mutex<VecDeque<(Name, PublishedDataset)>>>,
     rounds: SessionRounds,
 }
 
@@ -50,6 +58,8 @@ pub(super) struct RunSeat {
     stop: Stop,
     alive: watch::Sender<()>,
     activity: Activity,
+    /// The dataset that the run receives. `None`: each file appears when it is done.
+    dataset: Option<DatasetPlace>,
 }
 
 impl Runs {
@@ -101,7 +111,7 @@ impl Runs {
         let activity = Activity::new(Instant::now());
         let (its_trigger, its_activity) = (trigger.clone(), activity.clone());
         live.insert(name, LiveRun { trigger: its_trigger, ended: gone, activity: its_activity, makes_room: false });
-        Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity })
+        Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity, dataset: None })
     }
 
     /// Has a session end in favour of `newcomer`, which has none, and waits until it has let go. It
@@ -183,10 +193,37 @@ impl RunSeat {
         }
         lost.push_back((self.name, committed));
     }
+
+    /// Begins to receive a dataset, unless an earlier session of the run has had it appear: its
+    /// client may not have heard so.
+    ///
+    /// # Errors
+    /// [`FaultCode::Published`] if one has.
+    pub(super) fn stages(&mut self, dataset: DatasetPlace) -> Result<(), Fault> {
+        let mut published = self.runs.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.retain(|(_, (_, at))| at.elapsed() < PUBLISHED_FOR);
+        if published.iter().any(|(name, (place, _))| *name == self.name && *place == dataset) {
+            let name = dataset.2.escaped();
+            let why = format_args!("an earlier session of the same command has had dataset '{name}' appear");
+            return Err(Fault::new(FaultCode::Published, Blame::Local, why).about(name));
+        }
+        self.dataset = Some(dataset);
+        Ok(())
+    }
+
+    /// Records that the dataset has appeared.
+    pub(super) fn has_published(&self) {
+        let Some(dataset) = self.dataset.clone() else { return };
+        let mut published = self.runs.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.len() >= PUBLISHED_MAX {
+            forget_one(&mut published);
+        }
+        published.push_back((self.name, (dataset, Instant::now())));
+    }
 }
 
 /// Forgets the oldest run of the client key that has most.
-fn forget_one(lost: &mut VecDeque<(Name, CommittedVersions)>) {
+fn forget_one<T>(lost: &mut VecDeque<(Name, T)>) {
     let mut count: HashMap<PublicKey, usize> = HashMap::new();
     lost.iter().for_each(|((key, _), _)| *count.entry(*key).or_default() += 1);
     let most = count.values().max().copied();
@@ -204,6 +241,10 @@ impl Drop for RunSeat {
 /// that is broken off again and again has half a MiB of its last session and 4.5 MiB of those
 /// before it, so all take 320 MiB at the very most.
 const LOST_MAX: usize = 64;
+/// Datasets that have appeared and are remembered, at some KiB each.
+const PUBLISHED_MAX: usize = 1024;
+/// A client that lost its connection comes back within this, or not at all.
+const PUBLISHED_FOR: Duration = Duration::from_secs(3600);
 /// The code that tells a session that its place is needed. It has no other use at a daemon's
 /// session.
 const ROOM_NEEDED: FaultCode = FaultCode::Unreachable;
@@ -272,6 +313,34 @@ mod tests {
         assert!(!known(other.committed_before()));
         let second = runs.take_over(key, [1; 16]).await.expect("it has let go");
         assert!(known(second.committed_before()));
+    }
+
+    #[tokio::test]
+    async fn a_run_is_told_that_it_has_had_its_dataset_appear_and_no_other_run_is() {
+        let (runs, key) = (Runs::default(), key());
+        let dataset = |name: &str| {
+            ("data".to_owned(), RelPath::new("in").expect("a path"), DatasetName::new(name).expect("a name"))
+        };
+        let mut first = runs.take_over(key, [1; 16]).await.expect("nobody is there");
+        first.stages(dataset("run-7")).expect("nothing has appeared");
+        drop(first);
+        let mut second = runs.take_over(key, [1; 16]).await.expect("it has let go");
+        second.stages(dataset("run-7")).expect("the first was lost before it did");
+        second.has_published();
+        drop(second);
+        let mut other = runs.take_over(key, [2; 16]).await.expect("another run");
+        other.stages(dataset("run-7")).expect("it is none of its own");
+        let mut third = runs.take_over(key, [1; 16]).await.expect("it has let go");
+        assert_eq!(third.stages(dataset("run-7")).map_err(|fault| fault.code), Err(FaultCode::Published));
+        third.stages(dataset("run-8")).expect("another dataset");
+        for run in 0..2 * PUBLISHED_MAX {
+            let mut secret = [9; 16];
+            secret[..8].copy_from_slice(&run.to_le_bytes());
+            let mut seat = runs.take_over(key, secret).await.expect("nobody is there");
+            seat.stages(dataset("run-7")).expect("nothing has appeared");
+            seat.has_published();
+        }
+        assert_eq!(runs.published.lock().expect("no panic").len(), PUBLISHED_MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
+    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome,
+    extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -81,7 +82,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     }
     let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
-        Ok(HeardRequest { request, claim, .. }) => admit(&daemon, &mut control, request, claim).await,
+        Ok(HeardRequest { request, shown, .. }) => admit(&daemon, &mut control, request, shown).await,
         Err(fault) => Err(fault),
     };
     match admitted {
@@ -297,7 +298,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
             | match &admission.side {
                 Side::Receive(destination, _) => {
                     let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
-                    keeps_claim | handshake::receiver_caps(destination.tree.sync_method())
+                    let stages = if destination.is_whole { CAP_DATASET } else { 0 };
+                    keeps_claim | stages | handshake::receiver_caps(destination.tree.sync_method())
                 }
                 Side::Send(_, _, caps) => *caps,
             },
@@ -385,7 +387,12 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
         Side::Receive(destination, _) => {
             let allowed = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
+            let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
             receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;
+            if let Some(appearance) = appeared.as_ref().and_then(|appeared| appeared.get()) {
+                holdings.place.has_published();
+                holdings.audit.appeared(appearance);
+            }
             if course.totals.fault.is_some() {
                 holdings.place.remember(course.committed);
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
-use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, RelPath, Role, ShardClaim, hint};
+use longhaul_core::{AccountMap, Blame, ChunkSize, Fault, FaultCode, PathList, RelPath, Role, hint};
 use longhaul_disk::{ErrorKind, Shape, SourceTree, TargetSet};
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Transfer};
@@ -17,9 +17,10 @@ use super::audit::SessionAudit;
 use super::audit::source::RecordedSource;
 use super::{ClientConfig, Daemon};
 use crate::journals::{Principal, RootJournals, run_of};
+use crate::place::dataset::DatasetWish;
 use crate::place::{self, Opening};
 use crate::session::course::ScanWish;
-use crate::session::handshake;
+use crate::session::handshake::{self, Shown};
 use crate::session::opened::Destination;
 use crate::workers::blocking;
 
@@ -43,17 +44,17 @@ impl Side {
 }
 
 /// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
-/// are given. Its destination publishes by the `claim`, if it is given one. Its files are recorded
-/// in `audit`.
+/// are given. Its destination publishes by the claim that is `shown`, and stages the dataset, if
+/// there is one. Its files are recorded in `audit`.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
     transfer: &Transfer,
-    (names, claim): (Option<PathList>, Option<ShardClaim>),
+    (names, shown): (Option<PathList>, Shown),
     audit: &Arc<SessionAudit>,
 ) -> Result<(Side, String), Fault> {
     if let Some(account) = &daemon.roots.account {
-        return account.side(transfer, names, claim).await;
+        return account.side(transfer, names, shown).await;
     }
     let direct = daemon.config.io;
     match (&transfer.far, transfer.role) {
@@ -61,12 +62,13 @@ pub(super) async fn open(
             let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let (dry_run, placing, may_modify) = (transfer.dry_run, *placing, rights.modify);
-            let opening = Opening { direct, dry_run, placing, may_modify, claim };
+            let opening = Opening { direct, dry_run, placing, may_modify, claim: shown.claim };
+            let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);
             let within = config.policy;
-            let place = move || place::served_destination((&set, &store, within), (&who, run), &path, opening);
+            let place = move || place::dataset::served((&set, &store, within), (&who, run), &path, (opening, dataset));
             let destination = blocking(place).await?;
             audit.placed(root, &destination.base);
             let (place, names_standing) = (format!("root {root}"), rights.read && rights.modify);

@@ -71,6 +71,13 @@ impl RootJournals {
         RootJournals::knowing(shelf, layout, (boot_id(), usize::MAX), doubts.clone())
     }
 
+    /// The partials of a dataset that is staged beneath this root, on a shelf of its own, with the
+    /// same limit.
+    pub(crate) fn staged(&self, shelf: Shelf, layout: Layout, doubts: &Doubts) -> Arc<RootJournals> {
+        let unfinished_max = self.unfinished_max.load(Ordering::Relaxed);
+        RootJournals::knowing(shelf, layout, (self.boot, unfinished_max), doubts.clone())
+    }
+
     /// The same for a root, which has one target, with a limit: a principal that has left
     /// `unfinished_max` transfers unfinished begins no other one.
     pub(crate) fn keeping(shelf: Shelf, unfinished_max: usize) -> Arc<RootJournals> {

@@ -18,11 +18,11 @@ use longhaul_proto::wire::message::Far;
 use super::{LaneFigures, LaneWatch, LanesStood};
 use crate::api::{Event, FileStatus, Limited, Observer, Remote, RoadReport, Settings, Start, Stop, Verify};
 use crate::budget;
-use crate::client::Run;
 use crate::client::connect::Agreed;
 use crate::client::known_path::KnownPath;
 use crate::client::ssh::SshCosts;
 use crate::client::udp_way::UdpWay;
+use crate::client::{Publishing, Run};
 use crate::cpu::Stage;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
@@ -121,7 +121,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         udp: UdpWay::default(),
         ssh: SshCosts::default(),
         affinity: Affinity::default(),
-        claim: None,
+        publishing: Publishing::default(),
         expected: None,
         watch: Some(watch.clone()),
     };

@@ -142,6 +142,14 @@ impl SendCourse {
         }
     }
 
+    /// Has the next session offer every entry again, those with outcomes too: each session of a
+    /// dataset lists the whole of it.
+    pub(crate) fn offer_all_again(&mut self) {
+        self.again.clear();
+        (self.next, self.said, self.scan) = (None, None, Scan::ToBegin);
+        self.totals.settle_anew();
+    }
+
     /// Begins the scan, unless an earlier session did.
     pub(super) fn begin(&mut self, tree: Arc<dyn SourceTree>, wanted: ScanWish) -> Result<(), Fault> {
         self.totals.begin_session();
@@ -342,6 +350,12 @@ impl ReceiveCourse {
             told.before.append(&mut told.now);
             told.before.sort_unstable();
         }
+    }
+
+    /// Forgets what earlier sessions committed: of a dataset they only staged it, and its list
+    /// needs the root of what stands.
+    pub(crate) fn forget_committed(&mut self) {
+        self.committed = CommittedVersions::default();
     }
 
     /// Records the outcome of an entry.

@@ -3,23 +3,27 @@
 //! In: a fresh control channel. Out: an agreed session, or a [`Fault`] for the caller. It knows no
 //! payload and no disks.
 
+mod shown;
+
 use std::time::Duration;
 
 use longhaul_core::limits::{
     BUNDLED_FILE_BYTES_MAX, CLAIM_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX, TAKE_OVER_SECONDS_MAX,
 };
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Preserve, ShardClaim, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Preserve, hint};
 use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH,
-    CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Far, Flow,
-    GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted,
-    share_of_hello, share_said, with_extras_of_hello,
+    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM,
+    CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes, Hello, Protect,
+    Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted, share_of_hello, share_said,
+    with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
+pub(crate) use shown::Shown;
+use shown::hear_shown;
 
 /// A hello for `request` in the versions that this build speaks, with the bits of a receiver that
 /// takes `units`.
@@ -39,24 +43,6 @@ pub(crate) fn hello(request: Request, units: Units) -> Message {
     };
     let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };
     Message::Hello(Hello { version_min: VERSION, version_max: VERSION, caps, request })
-}
-
-/// The same hello, behind which a claim is shown.
-pub(crate) fn claiming(hello: Message) -> Message {
-    match hello {
-        Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | CAP_CLAIM, ..hello }),
-        other => other,
-    }
-}
-
-/// Refuses a destination that does not keep the claim that was shown: an older build would publish
-/// whatever another mover does.
-pub(crate) fn need_claim(claim: Option<&ShardClaim>, welcome: &Welcome) -> Result<(), Fault> {
-    if claim.is_none() || welcome.caps & CAP_CLAIM != 0 {
-        return Ok(());
-    }
-    let why = "the other side does not know how to keep a claim on a shard";
-    Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Program::UpdateOrShowNoClaim))
 }
 
 /// Refuses an answer that agrees to less metadata, or to fewer checksums, than were asked for: an
@@ -193,11 +179,11 @@ pub(crate) struct HeardRequest {
     pub(crate) request: Request,
     /// The units that its maker takes if it receives.
     pub(crate) units: Units,
-    /// The claim that it shows. `None`: it needs none.
-    pub(crate) claim: Option<ShardClaim>,
+    /// The claim and the dataset that it shows behind the hello.
+    pub(crate) shown: Shown,
 }
 
-/// Reads a hello, and the claim behind it.
+/// Reads a hello, and what is shown behind it.
 pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<HeardRequest, Fault> {
     let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
     if hello.version_min > VERSION || hello.version_max < VERSION {
@@ -224,18 +210,8 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<HeardRequest, Fault> {
             transfer.flow.transport = Transport::Udp;
         }
     }
-    let claim = if hello.caps & CAP_CLAIM != 0 { Some(hear_claim(reader, &request).await?) } else { None };
-    Ok(HeardRequest { request, units, claim })
-}
-
-/// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
-async fn hear_claim(reader: &mut ReadHalf, request: &Request) -> Result<ShardClaim, Fault> {
-    let keeps = |transfer: &Transfer| !transfer.dry_run && matches!(transfer.far, Far::Destination { .. });
-    let Message::ShownClaim(claim) = answer(reader).await? else { return Err(unexpected()) };
-    match request {
-        Request::Transfer(transfer) if keeps(transfer) => Ok(claim),
-        _ => Err(Fault::protocol("a claim for something that publishes nothing here")),
-    }
+    let shown = hear_shown(reader, hello.caps, &request).await?;
+    Ok(HeardRequest { request, units, shown })
 }
 
 /// The wire's word for a protection.
@@ -340,7 +316,7 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 pub(crate) mod tests {
     use super::*;
     use longhaul_core::{Algorithm, Algorithms, PathShare, Role};
-    use longhaul_proto::wire::message::{CAP_ADLER32, CAP_CRC32C};
+    use longhaul_proto::wire::message::{CAP_ADLER32, CAP_CRC32C, Far};
 
     /// A request by a sender whose data may flow so.
     pub(crate) fn transfer(flow: Flow) -> Transfer {
@@ -447,32 +423,6 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_is_shown_right_behind_the_hello_of_a_push_alone_and_an_older_build_is_refused() {
-        let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
-        let push = Far::Destination {
-            root: "data".try_into().expect("a word"),
-            path: longhaul_core::RelPath::root(),
-            placing: longhaul_proto::wire::message::Placing::Beneath,
-            if_exists: longhaul_core::IfExists::Fail,
-        };
-        let of = |far: &Far, dry_run| Transfer { far: far.clone(), dry_run, ..transfer(Flow::default()) };
-        let memory = Far::Memory { bytes: 1, millis: 0 };
-        for (transfer, is_good) in [(of(&push, false), true), (of(&push, true), false), (of(&memory, false), false)] {
-            let (near, far) = tokio::io::duplex(4096);
-            let (mut reader, mut far): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
-            let hello = claiming(hello(Request::Transfer(Box::new(transfer)), Units::Any));
-            write_message(&mut far, &hello).await.expect("said");
-            write_message(&mut far, &Message::ShownClaim(claim)).await.expect("said");
-            let heard = hear(&mut reader).await.map(|heard| heard.claim).map_err(|fault| fault.code);
-            assert_eq!(heard, if is_good { Ok(Some(claim)) } else { Err(FaultCode::Protocol) });
-        }
-        let judged = |claim, caps| need_claim(claim, &welcome(caps)).map_err(|fault| fault.code);
-        assert_eq!(judged(Some(&claim), CAP_CLAIM), Ok(()));
-        assert_eq!(judged(Some(&claim), !CAP_CLAIM), Err(FaultCode::Unsupported));
-        assert_eq!(judged(None, 0), Ok(()));
-    }
-
-    #[tokio::test]
     async fn a_hello_says_the_share_and_whether_a_user_gave_the_chunk_size_and_whether_lanes_are_to_go_over_udp() {
         let (tcp, quic, udp) = (Transport::Tcp, Transport::Quic, Transport::Udp);
         for (exact_chunks, share, transport) in [
@@ -489,7 +439,7 @@ pub(crate) mod tests {
             let transfer = transfer(Flow { share, transport, ..bits });
             let said = Request::Transfer(Box::new(transfer));
             write_message(&mut far, &hello(said.clone(), Units::Any)).await.expect("said");
-            let heard = HeardRequest { request: said, units: Units::Any, claim: None };
+            let heard = HeardRequest { request: said, units: Units::Any, shown: Shown::default() };
             assert_eq!(hear(&mut reader).await.expect("a hello"), heard);
         }
     }

@@ -14,10 +14,12 @@
 //! sockets of its own and no daemon.
 
 pub(crate) mod allowed;
+mod appeared;
 mod bare;
 pub(crate) mod channel;
 pub(crate) mod control;
 pub(crate) mod course;
+pub(crate) mod dataset;
 mod destination;
 mod device_orders;
 mod dirs;

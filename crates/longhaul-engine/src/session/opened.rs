@@ -9,6 +9,7 @@ use longhaul_core::ChunkSize;
 use longhaul_disk::{StreamOutput, StreamTarget, TargetTree};
 use longhaul_proto::receiver::Landing;
 
+use super::dataset::StagedDataset;
 use crate::api::ExpectedFiles;
 use crate::journals::SessionJournal;
 use crate::journals::claims::HeldClaim;
@@ -38,6 +39,10 @@ pub(crate) struct Destination {
     pub(crate) claim: Option<Arc<HeldClaim>>,
     /// The files that are expected. `None`: any may come.
     pub(crate) expected: Option<Arc<ExpectedFiles>>,
+    /// The dataset as which everything appears together. `None`: each file appears when it is done.
+    pub(crate) dataset: Option<Arc<StagedDataset>>,
+    /// Whether everything appears together, or would if this were no dry run.
+    pub(crate) is_whole: bool,
 }
 
 impl Destination {
@@ -55,6 +60,8 @@ impl Destination {
             stream: None,
             claim: None,
             expected: None,
+            dataset: None,
+            is_whole: false,
         }
     }
 

@@ -20,7 +20,8 @@ use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, Flow, 
 
 use super::allowed::Allowed;
 use super::course::ScanWish;
-use super::destination::DestinationOptions;
+use super::dataset::rule_within;
+use super::destination::{DestinationOptions, Keeping};
 use super::opened::Destination;
 use super::receiver::Receiving;
 use super::sender::Sending;
@@ -228,10 +229,19 @@ impl Plan {
     /// that are `allowed` may come.
     pub(crate) fn receiving(&self, destination: Destination, buffers: SessionBuffers, allowed: Allowed) -> Receiving {
         let SessionBuffers { slab, io, .. } = buffers;
-        let Destination { tree, landing, base, place, ledger, names_standing, stream, claim, expected, .. } =
-            destination;
+        let Destination {
+            tree, landing, base, place, ledger, names_standing, stream, claim, expected, dataset, ..
+        } = destination;
         let allowed = allowed.expecting(expected);
         let mut config = self.receiver_config(landing);
+        if dataset.is_some() {
+            // Nobody has seen what is staged, and the list needs the roots of all.
+            let if_exists = rule_within(config.policy.if_exists);
+            config.policy = Policy { if_exists, may_modify: true };
+            if config.digests == SkippedDigests::Unwanted {
+                config.digests = SkippedDigests::Kept;
+            }
+        }
         if let Some(output) = &stream {
             let chunks_max = self.chunks_kept(slab.slots());
             output.sized(chunks_max, self.sizes.chunk.bytes());
@@ -244,8 +254,8 @@ impl Plan {
         // Under any other policy, length and time do not say that a file is the source's.
         let names_standing = names_standing && config.policy.if_exists == IfExists::SkipSame;
         let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
-        let accounts = self.receiving.accounts.clone();
-        Receiving { tree, slab, io, config, options, allowed, base, place, journal: (ledger, claim), stream, accounts }
+        let (accounts, keeping) = (self.receiving.accounts.clone(), Keeping { ledger, claim, dataset });
+        Receiving { tree, slab, io, config, options, allowed, base, place, keeping, stream, accounts }
     }
 
     /// The chunks that a stream keeps at most, out of `slots` buffers: each lane has one besides

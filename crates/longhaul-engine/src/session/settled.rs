@@ -22,6 +22,7 @@ pub(super) fn tell_settled(
     observer: &dyn Observer,
 ) {
     let (status, b3) = match outcome {
+        Outcome::Committed(root) if totals.stages_all => (FileStatus::Staged, root),
         Outcome::Committed(root) => (FileStatus::Committed, root),
         Outcome::Skipped => (FileStatus::Skipped, None),
         Outcome::Equal(root) | Outcome::Stands(root) => (FileStatus::Skipped, Some(root)),

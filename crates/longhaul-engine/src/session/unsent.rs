@@ -19,6 +19,11 @@ pub(super) fn reserved(dir: RelPath, name: &[u8]) -> Entry {
     entry(dir, None, format!("{RESERVED} {}", Escaped(name)))
 }
 
+/// Whether an entry that is not sent for the reason `why` has a reserved name.
+pub(super) fn is_reserved(why: &str) -> bool {
+    why.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with(' '))
+}
+
 /// The event of an entry that is not sent for the reason `why`, which is no failure. It would go to
 /// `placed`.
 pub(super) fn event(entry: &Entry, placed: &RelPath, why: &str) -> Event {

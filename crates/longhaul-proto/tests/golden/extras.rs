@@ -89,3 +89,19 @@ fn losses_keep_their_places() {
     ];
     assert_eq!(reasons, want);
 }
+
+/// A claim.
+pub(super) fn shown_claim() -> Message {
+    Message::ShownClaim(longhaul_core::ShardClaim { campaign: [0x11; 16], shard: 300, fence: 2, id: [0x22; 16] })
+}
+
+/// The name of a dataset.
+pub(super) fn as_dataset() -> Message {
+    Message::AsDataset(longhaul_core::DatasetName::new("run-7").expect("a name"))
+}
+
+/// Its bytes.
+pub(super) const AS_DATASET: &str = "070000002a0572756e2d37";
+
+/// The bytes of a claim that is shown.
+pub(super) const SHOWN_CLAIM: &str = "240000002911111111111111111111111111111111ac020222222222222222222222222222222222";

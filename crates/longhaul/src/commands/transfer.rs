@@ -99,6 +99,10 @@ fn prepare(
     let talker = Talker::new(talk);
     let asking = Asking::default();
     let destination = ends.destination();
+    let destination = match &settings.dataset {
+        Some(name) => destination.within(name),
+        None => destination,
+    };
     let naming = ends.naming(destination.clone());
     let manifest = match settings.manifest {
         Some(path) if settings.engine.dry_run => {
@@ -120,7 +124,7 @@ fn prepare(
     }
     let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
     let job = ends.job(set, settings.targets, &settings.ssh)?;
-    let job = Job { claim: settings.claim, ..job };
+    let job = Job { claim: settings.claim, dataset: settings.dataset, ..job };
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;

@@ -410,6 +410,7 @@ pub(super) fn engine(kind: EngineKind) -> &'static str {
 fn status(status: &FileStatus) -> &'static str {
     match status {
         FileStatus::Committed => "committed",
+        FileStatus::Staged => "staged",
         FileStatus::Skipped => "skipped",
         FileStatus::Linked => "linked",
         FileStatus::Planned => "planned",

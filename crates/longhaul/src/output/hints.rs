@@ -37,6 +37,9 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(Program::UpdateOrTakeShare) => {
             "have the other side run a build that knows --share, or use --share fair".into()
         }
+        Hint::Program(Program::UpdateOrMoveFiles) => {
+            "have the other side run a build that knows datasets, or leave --as-dataset out".into()
+        }
         Hint::Program(Program::UpdateOrShowNoClaim) => {
             "have the other side run a build that keeps claims, or leave --claim out".into()
         }

@@ -407,6 +407,7 @@ fn start_line(start: &Start) -> String {
 fn file_line(file: &FileEvent) -> String {
     let what = match file.status {
         FileStatus::Committed => "done",
+        FileStatus::Staged => "staged",
         FileStatus::Skipped => "there already",
         FileStatus::Linked => "linked",
         FileStatus::Planned => "would be sent",

@@ -185,6 +185,8 @@ async fn copy(dir: &Path, disks: &Arc<Disks>, writes: usize) -> Report {
         stream: None,
         claim: None,
         expected: None,
+        dataset: None,
+        is_whole: false,
     };
     let settings =
         Settings { lanes: Some(1), chunk: Some(map().size()), memory: ByteCount(32 << 20), ..Settings::default() };

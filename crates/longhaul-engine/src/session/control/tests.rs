@@ -25,6 +25,7 @@ use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::channel::read_message;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
+use crate::session::destination::Keeping;
 use crate::session::outbox::Queue;
 use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
@@ -155,7 +156,7 @@ async fn receives(link: ControlLink) -> Option<Fault> {
         allowed: asked,
         base,
         place,
-        journal: (None, None),
+        keeping: Keeping::default(),
         stream: None,
         accounts: Default::default(),
     };

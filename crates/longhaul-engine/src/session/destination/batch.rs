@@ -68,7 +68,7 @@ impl DestinationWorkers {
     /// no other one is kept before the last rename.
     pub(crate) fn publish(&self, renames: Vec<(FileId, Replace)>) {
         let (batch, may_replace) = (self.files.batch(), self.options.may_replace);
-        let claim = self.aftermath.claim.clone();
+        let claim = self.aftermath.keeping.claim.clone();
         self.jobs.report(Pool::Commit, move |tree| {
             let _right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
                 Ok(right) => right,
@@ -116,7 +116,7 @@ impl DestinationWorkers {
 
     /// Sets mode and times of directories and makes them durable.
     pub(crate) fn finish_dirs(&self, dirs: Vec<Arc<EntryRef>>) {
-        let (preserve, claim) = (self.options.preserve, self.aftermath.claim.clone());
+        let (preserve, claim) = (self.options.preserve, self.aftermath.keeping.claim.clone());
         self.jobs.report(Pool::Commit, move |tree| {
             let right = match claim.as_ref().map(|claim| claim.publishing()).transpose() {
                 Ok(right) => right,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{Author, EntryKind, Fault, FileId};
+use longhaul_core::{Author, EntryKind, Fault, FileId, Sums};
 use longhaul_disk::{DiskError, TargetTree};
 use longhaul_proto::receiver::{EntryRef, JournalEntry};
 use longhaul_proto::wire::message::Outcome;
@@ -14,24 +14,32 @@ use longhaul_proto::wire::message::Outcome;
 use super::jobs::Pool;
 use super::{DestinationDone, DestinationWorkers};
 use crate::journals::SessionJournal;
+use crate::session::dataset::StagedDataset;
 
 /// The session's journal, and the entries that are still to be put away.
 pub(super) struct Journalling {
     /// The session's journal. `None` where nothing outlives the session anyway.
     ledger: Option<Arc<SessionJournal>>,
+    /// The dataset that it receives. `None`: each file appears when it is done.
+    dataset: Option<Arc<StagedDataset>>,
     /// Held once by each entry that is at its end and is still to be put away.
     chores: Arc<()>,
 }
 
 impl Journalling {
-    /// The journal of a session.
-    pub(super) fn new(ledger: Option<Arc<SessionJournal>>) -> Journalling {
-        Journalling { ledger, chores: Arc::default() }
+    /// The journal of a session, and the dataset that it receives.
+    pub(super) fn new(ledger: Option<Arc<SessionJournal>>, dataset: Option<Arc<StagedDataset>>) -> Journalling {
+        Journalling { ledger, dataset, chores: Arc::default() }
     }
 
     /// The session's journal. `None` where nothing outlives the session anyway.
     pub(super) fn ledger(&self) -> Option<&Arc<SessionJournal>> {
         self.ledger.as_ref()
+    }
+
+    /// The dataset that the session receives, if everything is to appear together.
+    pub(super) fn dataset(&self) -> Option<&Arc<StagedDataset>> {
+        self.dataset.as_ref()
     }
 }
 
@@ -49,22 +57,30 @@ impl DestinationWorkers {
         });
     }
 
+    /// Whether all files are to appear together.
+    pub(crate) fn has_dataset(&self) -> bool {
+        self.journalling.dataset.is_some()
+    }
+
     /// Makes standing files durable, checks that the destination is still where it was, and puts
-    /// the journal away, behind everything that still writes there.
+    /// the journal away, behind everything that still writes there. Then a dataset appears.
     pub(crate) fn tidy(&self) {
         let (ledger, dry_run) = (self.journalling.ledger.clone(), self.options.dry_run);
+        let (dataset, claim) = (self.journalling.dataset.clone(), self.aftermath.keeping.claim.clone());
         self.jobs.report(Pool::Journal, move |tree| {
             let synced = if dry_run { Ok(()) } else { end_tree(tree) };
             let synced = synced.map_err(Fault::from);
             if let Some(ledger) = ledger.filter(|_| synced.is_ok()) {
                 ledger.put_away(tree);
             }
-            DestinationDone::Tidy(synced)
+            let appeared = || dataset.map_or(Ok(()), |dataset| dataset.commit(claim.as_deref()));
+            DestinationDone::Tidy(synced.and_then(|()| appeared()))
         });
     }
 
-    /// Records an outcome.
-    pub(crate) fn settled(&mut self, held: &Arc<EntryRef>, outcome: &Outcome) {
+    /// Records an outcome. With the further checksums of a file.
+    pub(crate) fn settled(&mut self, held: &Arc<EntryRef>, outcome: &Outcome, sums: &Sums) {
+        self.list(held, outcome, sums);
         self.settled_name(held, outcome);
         self.reading.forget(held.id);
         let Some(ledger) = self.journalling.ledger.clone() else { return };
@@ -87,6 +103,17 @@ impl DestinationWorkers {
                 drop(chore);
             });
         }
+    }
+
+    /// Puts an entry with its outcome on the list of the dataset.
+    fn list(&self, held: &Arc<EntryRef>, outcome: &Outcome, sums: &Sums) {
+        let Some(dataset) = self.journalling.dataset.clone() else { return };
+        let (held, outcome, sums) = (held.clone(), outcome.clone(), sums.clone());
+        let (preserve, chore) = (self.options.preserve, self.journalling.chores.clone());
+        self.jobs.run(Pool::Journal, move || {
+            dataset.settled(&held, &outcome, &sums, preserve);
+            drop(chore);
+        });
     }
 
     /// Removes the temporary of a file.
@@ -133,6 +160,7 @@ impl DestinationWorkers {
     /// Gives up: removes those open files that are not worth keeping for another session.
     pub(crate) fn give_up(&mut self) {
         self.hurry();
+        self.journalling.dataset().into_iter().for_each(|dataset| dataset.give_up());
         self.reading.stop_digests();
         self.files.unbatched().into_iter().for_each(|file| self.release(file));
     }

@@ -37,6 +37,7 @@ use super::{FileResult, SessionEvent};
 use crate::cpu::StageTimes;
 use crate::journals::SessionJournal;
 use crate::journals::claims::HeldClaim;
+use crate::session::dataset::StagedDataset;
 
 use chunks::ChunkWrites;
 use files::{OpenTarget, UnsettledFiles};
@@ -47,9 +48,16 @@ use reading::Readings;
 pub(crate) use shortage::Whereabouts;
 use sums::{ReceivedSums, with_sums};
 
-/// The journal of a session, `None` where nothing outlives it; and the claim by which it publishes,
-/// `None` where it needs none.
-pub(crate) type JournalAndClaim = (Option<Arc<SessionJournal>>, Option<Arc<HeldClaim>>);
+/// The things that a session keeps beside its tree.
+#[derive(Clone, Default)]
+pub(crate) struct Keeping {
+    /// Its journal. `None` where nothing outlives it.
+    pub(crate) ledger: Option<Arc<SessionJournal>>,
+    /// The claim by which it publishes. `None` where it needs none.
+    pub(crate) claim: Option<Arc<HeldClaim>>,
+    /// The dataset as which everything appears together. `None`: each file appears when it is done.
+    pub(crate) dataset: Option<Arc<StagedDataset>>,
+}
 
 /// A report of the destination side. Each goes to the `handle_*` of its name.
 #[derive(Debug)]
@@ -159,12 +167,13 @@ impl DestinationWorkers {
     pub(crate) fn start(
         tree: Arc<dyn TargetTree>,
         io: ChunkIo,
-        ((ledger, claim), whereabouts): (JournalAndClaim, Whereabouts),
+        (keeping, whereabouts): (Keeping, Whereabouts),
         options: DestinationOptions,
         times: StageTimes,
         sink: UnboundedSender<SessionEvent>,
     ) -> Result<DestinationWorkers, Fault> {
-        let aftermath = Aftermath { tree: tree.clone(), ledger: ledger.clone(), claim };
+        let journalling = Journalling::new(keeping.ledger.clone(), keeping.dataset.clone());
+        let aftermath = Aftermath { tree: tree.clone(), keeping };
         let affinity = io.affinity().clone();
         Ok(DestinationWorkers {
             aftermath,
@@ -173,7 +182,7 @@ impl DestinationWorkers {
             dirs: Arc::default(),
             files: UnsettledFiles::default(),
             jobs: DestinationJobs::start(tree, whereabouts, &affinity, times, sink)?,
-            journalling: Journalling::new(ledger),
+            journalling,
             reading: Readings::start(&options, affinity)?,
             named_files: NamedFiles::default(),
             staged_identities: HashMap::new(),
@@ -298,15 +307,14 @@ fn begun<'a>(ledger: Option<&SessionJournal>, held: impl Iterator<Item = &'a Arc
 /// The work that is left when nothing is under way any more.
 struct Aftermath {
     tree: Arc<dyn TargetTree>,
-    ledger: Option<Arc<SessionJournal>>,
-    /// The claim by which the session publishes. Its shard is free for a newer session of this
-    /// process once nothing is under way and the journal is closed.
-    claim: Option<Arc<HeldClaim>>,
+    /// The journal is closed first. The shard of a claim is free for a newer session of this
+    /// process once nothing is under way then, and so is the place of a dataset.
+    keeping: Keeping,
 }
 
 impl Drop for Aftermath {
     fn drop(&mut self) {
-        if let Some(ledger) = &self.ledger {
+        if let Some(ledger) = &self.keeping.ledger {
             ledger.close(&*self.tree);
         }
     }

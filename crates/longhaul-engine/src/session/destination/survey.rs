@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use longhaul_core::{Entry, EntryKind, Fault, FileId, RelPath};
-use longhaul_disk::{DiskError, Made, Standing, TargetTree};
+use longhaul_disk::{DiskError, ErrorKind, Made, Standing, TargetTree};
 use longhaul_proto::receiver::{EntryRef, Seen, Surveyed, is_same};
 
 use super::jobs::Pool;
@@ -29,6 +29,7 @@ impl DestinationWorkers {
     ) {
         let (options, dirs) = (self.options, self.dirs.clone());
         let (ledger, bundled_max) = (self.journalling.ledger().cloned(), options.bundled_max);
+        let dataset = self.journalling.dataset().cloned();
         self.jobs.report(Pool::Survey, move |tree| {
             let mut dirs = dirs.lock().unwrap_or_else(PoisonError::into_inner);
             let first = page.first().map_or(FileId(0), |held| held.id);
@@ -38,7 +39,14 @@ impl DestinationWorkers {
             let found = page.iter().map(|held| {
                 dirs.pass(held)?;
                 expected.as_ref().map_or(Ok(()), |expected| expected.check(&held.entry))?;
-                let seen = look(tree, held, &options, &mut dirs.fresh, ledger.as_deref()).map_err(Fault::from);
+                let mut look = || look(tree, held, &options, &mut dirs.fresh, ledger.as_deref());
+                let seen = match (look(), &dataset) {
+                    // Nobody has seen what an earlier session staged: the newest list wins.
+                    (seen, Some(dataset)) if is_in_the_way(held, &seen) => {
+                        dataset.make_way(&held.placed).and_then(|()| Ok(look()?))
+                    }
+                    (seen, _) => seen.map_err(Fault::from),
+                };
                 let seen = seen.inspect_err(|fault| dirs.fail(held, fault))?;
                 let coming = match held.entry.kind {
                     EntryKind::File { len, .. } if len > bundled_max => journals::Arriving::InChunks,
@@ -64,6 +72,15 @@ impl DestinationWorkers {
             let _ = begun(ledger.as_deref(), page.iter().zip(&found).filter(|pair| new(*pair)).map(|(held, _)| held));
             DestinationDone::Survey { first, found }
         });
+    }
+}
+
+/// Whether a directory stands where a file or link goes, or the other way round.
+fn is_in_the_way(held: &EntryRef, seen: &Result<Seen, DiskError>) -> bool {
+    match (&held.entry.kind, seen) {
+        (EntryKind::Dir, Err(error)) => error.kind() == ErrorKind::Exists,
+        (EntryKind::File { .. } | EntryKind::Symlink { .. }, Ok(seen)) => matches!(seen, Seen::Dir | Seen::Special),
+        _ => false,
     }
 }
 

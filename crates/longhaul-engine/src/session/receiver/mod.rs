@@ -29,7 +29,7 @@ use super::SessionEvent;
 use super::allowed::Allowed;
 use super::control::{ControlLink, Incoming, RoundState, Wake};
 use super::course::ReceiveCourse;
-use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, JournalAndClaim, Whereabouts};
+use super::destination::{DestinationDone, DestinationOptions, DestinationWorkers, Keeping, Whereabouts};
 use super::overhead::ENTRY_BYTES;
 use super::settled::tell_settled;
 use crate::api::OwnFacts;
@@ -54,8 +54,8 @@ pub(crate) struct Receiving {
     pub(crate) base: String,
     /// The same place on this host, for people.
     pub(crate) place: String,
-    /// Its journal, and the claim by which it publishes.
-    pub(crate) journal: JournalAndClaim,
+    /// Its journal, the claim by which it publishes, and the dataset that it receives.
+    pub(crate) keeping: Keeping,
     /// The stream as which everything goes out. `None` for a tree.
     pub(crate) stream: Option<Arc<StreamOutput>>,
     /// How this side maps accounts.
@@ -106,6 +106,10 @@ struct TakenNames {
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
 pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut ReceiveCourse) {
     course.begin();
+    if receiving.keeping.dataset.is_some() {
+        course.forget_committed();
+        course.totals.stages_all = true;
+    }
     let options = receiving.options;
     let whereabouts = Whereabouts::new(&receiving.place);
     let targets = TargetWatch::new(receiving.tree.loads());
@@ -113,7 +117,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
     let started = DestinationWorkers::start(
         receiving.tree,
         receiving.io.clone(),
-        (receiving.journal, whereabouts.clone()),
+        (receiving.keeping, whereabouts.clone()),
         options,
         link.times().clone(),
         link.sink(),
@@ -371,7 +375,10 @@ impl ReceiverLoop<'_> {
     /// Has skipped files read for their roots.
     fn digest_skipped(&mut self, files: Vec<Arc<EntryRef>>) {
         // Entries that an earlier session reported need no report and no reading.
-        let (told, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|held| self.course.was_told(&held.entry));
+        // The list of a dataset needs all roots.
+        let needs_all = self.workers.has_dataset();
+        let is_told = |held: &Arc<EntryRef>| !needs_all && self.course.was_told(&held.entry);
+        let (told, files): (Vec<_>, Vec<_>) = files.into_iter().partition(is_told);
         if !files.is_empty() {
             self.workers.digest_skipped(files);
         }
@@ -459,7 +466,7 @@ impl ReceiverLoop<'_> {
         let own = OwnFacts { replaced: self.names.replaced.remove(&held.id), ..OwnFacts::default() };
         let sums = self.settled_sums(held.id, &outcome);
         self.course.settled(&held.entry, &outcome);
-        self.workers.settled(held, &outcome);
+        self.workers.settled(held, &outcome, &sums);
         if self.course.is_news(&held.entry) {
             let told = (outcome, sums);
             tell_settled((held, self.names.renamed), own, told, &mut self.course.totals, self.link.observer());

@@ -82,7 +82,7 @@ impl EntryCounts {
     pub(super) fn settle(&mut self, kind: &EntryKind, status: &FileStatus) {
         let count = FileCount::of(kind);
         match status {
-            FileStatus::Committed => return self.committed.add(count),
+            FileStatus::Committed | FileStatus::Staged => return self.committed.add(count),
             FileStatus::Skipped => self.skipped.add(count),
             FileStatus::Linked => {
                 self.committed.add(FileCount { bytes: 0, ..count });

@@ -16,12 +16,12 @@ mod troubles;
 
 use std::time::Instant;
 
-use longhaul_core::{Entry, EntryKind, Fault};
+use longhaul_core::{Entry, EntryKind, Fault, FaultCode};
 use longhaul_disk::{EngineReport, StreamFigures};
 use longhaul_proto::wire::message::Tally;
 
 pub(crate) use self::costs::TransferCosts;
-use self::entries::EntryCounts;
+use self::entries::{EntryCounts, FileCount};
 pub(crate) use self::losses::{TransferLosses, heard as heard_losses};
 pub(crate) use self::moving::MovingUnits;
 pub(crate) use self::sessions::Moved;
@@ -37,6 +37,8 @@ pub(crate) struct Totals {
     pub(crate) fault: Option<Fault>,
     /// Whether every entry was found.
     pub(crate) scanned: bool,
+    /// Whether files are only staged until all of them appear together at the end.
+    pub(crate) stages_all: bool,
     /// Units of payload and their time.
     pub(crate) units: MovingUnits,
     /// Processor time and limits.
@@ -86,6 +88,13 @@ impl Totals {
     /// Resets the totals found: the next session's sender names every entry again.
     pub(crate) fn count_anew(&mut self) {
         self.entries.find_anew();
+    }
+
+    /// Forgets all entries and their outcomes: the next session names every entry again.
+    pub(crate) fn settle_anew(&mut self) {
+        self.entries = EntryCounts::default();
+        self.sessions.forget_committed();
+        self.scanned = false;
     }
 
     /// Adds the counters of a session that is over.
@@ -186,6 +195,9 @@ impl Totals {
     pub(crate) fn into_report(self, seconds: f64) -> Report {
         let (moved, failures) = (self.sessions.all(), self.entries.failures());
         let (found, committed, skipped) = (self.entries.found(), self.entries.committed(), self.entries.skipped());
+        let appeared = self.fault.as_ref().is_none_or(|fault| fault.code == FaultCode::Published);
+        // What was staged of a dataset that did not appear stands under no name.
+        let committed = if self.stages_all && !appeared { FileCount::default() } else { committed };
         Report {
             fault: self.fault,
             failures: failures.codes.clone(),

@@ -107,6 +107,11 @@ impl SessionSums {
         &self.all
     }
 
+    /// Forgets the files that were committed: they are named again.
+    pub(super) fn forget_committed(&mut self) {
+        self.committed = FileCount::default();
+    }
+
     /// The files that were committed when the last session ended.
     pub(super) fn committed(&self) -> FileCount {
         self.committed

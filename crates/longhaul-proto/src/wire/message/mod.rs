@@ -13,7 +13,7 @@ mod opening;
 mod targets;
 mod unasked;
 
-use longhaul_core::{Fault, Loss, ShardClaim};
+use longhaul_core::{DatasetName, Fault, Loss, ShardClaim};
 
 pub use extras::*;
 pub use flow::*;
@@ -205,6 +205,9 @@ messages! {
     /// Initiator that sends, right behind a hello that says so: its claim on the shard that it
     /// moves.
     41 ShownClaim(ShardClaim) Verdict,
+    /// Initiator that sends, behind a hello that says so: the name under which all files of the
+    /// transfer shall appear together, in the directory that the hello names.
+    42 AsDataset(DatasetName) Verdict,
 }
 
 impl Message {

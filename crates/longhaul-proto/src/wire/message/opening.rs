@@ -17,7 +17,8 @@ pub struct Hello {
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
-    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`]; unknown ones mean nothing.
+    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`];
+    /// unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -53,6 +54,12 @@ pub const CAP_UDP_BESIDE_TCP: u64 = 1024;
 /// without it. Bit of [`Welcome::caps`]: the acceptor keeps that claim. An older build says no such
 /// bit, and the initiator ends the session before it names a file.
 pub const CAP_CLAIM: u64 = 4096;
+
+/// Bit of [`Hello::caps`]: all files of the transfer shall appear together, under the name that an
+/// [`AsDataset`](super::Message::AsDataset) right behind the hello, and behind the claim if one is
+/// shown, says. Bit of [`Welcome::caps`]: the acceptor stages them until then. An older build says
+/// no such bit, and the initiator ends the session before it names a file.
+pub const CAP_DATASET: u64 = 1 << 18;
 
 /// Bit of [`Welcome::caps`], beside [`CAP_UDP_LANES`]: lanes over UDP may have been asked for
 /// before this message came, by the name of [`early_session`](crate::udp::join::early_session), and
@@ -291,7 +298,8 @@ pub struct Welcome {
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
     /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
-    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`], [`CAP_UDP_EARLY`]; unknown ones mean nothing.
+    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`], [`CAP_DATASET`], [`CAP_UDP_EARLY`]; unknown ones mean
+    /// nothing.
     pub caps: u64,
     /// The session's id.
     pub session: [u8; 16],

@@ -196,7 +196,7 @@ impl TallyCounts {
                 known.outcome = FileOutcome::Stands;
                 self.settle(None);
             }
-            FileStatus::Planned => {}
+            FileStatus::Planned | FileStatus::Staged => {}
         }
     }
 

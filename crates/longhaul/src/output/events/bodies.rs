@@ -244,7 +244,7 @@ pub(super) struct ProgressBody {
     pub(super) t_s: f64,
     /// Files and links that are known so far. The number grows while the scan runs.
     pub(super) files_total: u64,
-    /// Files and links that are committed.
+    /// Files and links that are committed, or staged.
     pub(super) files_committed: u64,
     /// Bytes of the files that are known so far.
     pub(super) bytes_total: u64,
@@ -254,7 +254,7 @@ pub(super) struct ProgressBody {
     pub(super) bytes_received: u64,
     /// Bytes that are verified and synced at the receiver, those of earlier runs among them.
     pub(super) bytes_durable: u64,
-    /// Bytes of committed files.
+    /// Bytes of those files.
     pub(super) bytes_committed: u64,
     /// Bytes of skipped files that were read at the destination for the manifest.
     pub(super) bytes_digested: u64,
@@ -359,10 +359,11 @@ pub(super) struct FileBody<'a> {
     /// The path beneath the destination, as the sender named it.
     #[serde(flatten)]
     pub(super) path: Name<'a>,
-    /// `committed` (under its final name, durable), `skipped` (the destination has it, or it is not
-    /// sent: see `reason`), `linked` (under its final name, durable, as another name of a file that
-    /// came before), `planned` (`--dry-run` would send it) or `failed`. A `fault` event says why a
-    /// file failed.
+    /// `committed` (under its final name, durable), `staged` (durable, and part of a dataset, which
+    /// gets its name at the end: it has it if the run ends well), `skipped` (the destination has
+    /// it, or it is not sent: see `reason`), `linked` (as `committed` or `staged`, as another name
+    /// of a file that came before), `planned` (`--dry-run` would send it) or `failed`. A `fault`
+    /// event says why a file failed.
     pub(super) status: &'static str,
     /// The length in bytes.
     pub(super) bytes: u64,

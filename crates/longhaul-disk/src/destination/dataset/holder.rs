@@ -1,0 +1,364 @@
+//! The holder of a dataset: its lock, the last renames, and what a process that was killed left.
+//!
+//! In: the directory in which a dataset shall appear, and its name. Out: [`Holder`] to the stage.
+//! Must not know what lies in the dataset.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::DatasetName;
+use longhaul_sys::lock;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstat, openat, statat, statx};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::{DatasetError, DatasetOrder, let_owner_in, remove_flat, shown_of};
+use crate::destination::random;
+use crate::error::{DiskError, PathText};
+use crate::kernel::Replace;
+use crate::names::each_name;
+use crate::shelf::{SHELF_NAME, has_no_locks};
+use crate::stat::place_of;
+use crate::walk::Dir;
+
+/// The directory of ours in which a dataset is staged, and the one in which it shall appear.
+#[derive(Debug)]
+pub(super) struct Holder {
+    parent: Arc<Dir>,
+    dir: Arc<Dir>,
+    name: DatasetName,
+    /// The path at which the dataset shall appear.
+    shown: PathText,
+    own_name: String,
+    /// Held until the end.
+    _lock: OwnedFd,
+}
+
+impl Holder {
+    /// Makes the holder, or takes the one that stands, and locks it.
+    pub(super) fn take(
+        (parent, at): (Arc<Dir>, &Path),
+        order: DatasetOrder<'_>,
+        patience: Duration,
+    ) -> Result<Holder, DatasetError> {
+        let name = order.name;
+        let shown = PathText::from(at.join(shown_of(name)).as_path());
+        let (own_name, until) = (own_name(&order), Instant::now() + patience);
+        loop {
+            let taken = lock_in(&parent, own_name.as_bytes(), &order, &shown)?;
+            match taken {
+                Some((dir, lock)) => {
+                    return Ok(Holder { parent, dir, name: name.clone(), shown, own_name, _lock: lock });
+                }
+                None if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
+                None => return Err(DatasetError::Busy { path: shown }),
+            }
+        }
+    }
+
+    /// The directory itself.
+    pub(super) fn dir(&self) -> Arc<Dir> {
+        Arc::clone(&self.dir)
+    }
+
+    /// Its name in the directory in which the dataset shall appear.
+    pub(super) fn shown_name(&self) -> &str {
+        &self.own_name
+    }
+
+    /// The path at which the dataset shall appear.
+    pub(super) fn shown(&self) -> PathText {
+        self.shown.clone()
+    }
+
+    /// Whether anything has the dataset's name.
+    pub(super) fn name_stands(&self) -> Result<bool, DatasetError> {
+        match statat(self.parent.as_ref(), self.name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(self.failed("examine", error)),
+        }
+    }
+
+    /// Tries the renames that the end needs, on empty directories and where it makes them.
+    pub(super) fn try_renames(&self, replace: Replace) -> Result<(), DatasetError> {
+        let (kernel, dir, parent) = (self.dir.kernel(), self.dir.as_ref(), self.parent.as_ref());
+        let [one, other] = ["a", "b"].map(|end| self.sibling(end));
+        let (one, other) = (one.as_bytes(), other.as_bytes());
+        let remove = || {
+            let _ = kernel.rmdirat(dir, TRIED);
+            for name in [one, other] {
+                let _ = kernel.rmdirat(parent, name);
+            }
+        };
+        remove();
+        let tried = || -> Result<(), Errno> {
+            kernel.mkdirat(dir, TRIED, Mode::RWXU)?;
+            kernel.move_new((dir, TRIED), (parent, one))?;
+            kernel.move_new((parent, one), (parent, other))?;
+            if replace == Replace::Allowed {
+                kernel.mkdirat(parent, one, Mode::RWXU)?;
+                kernel.exchange((parent, one), (parent, other))?;
+            }
+            Ok(())
+        };
+        let outcome = tried();
+        remove();
+        outcome.map_err(|error| match error {
+            Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => {
+                self.unable("its file system has no renames that replace nothing, or none that exchange two names")
+            }
+            error => self.failed("stage", error),
+        })
+    }
+
+    /// Refuses a name that stands and that no rename would move.
+    pub(super) fn need_movable_name(&self) -> Result<(), DatasetError> {
+        let failed = |error| self.failed("examine", error);
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = match statat(self.parent.as_ref(), self.name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(()),
+            outcome => outcome.map_err(failed)?,
+        };
+        // Where the system does not say so, another device tells it of most.
+        let mounted = statx(self.parent.as_ref(), self.name.as_bytes(), flags, StatxFlags::empty())
+            .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+        if mounted || place_of(&stat).0 != self.parent.dev() {
+            return Err(self.unable("a file system is mounted there, and no rename moves it"));
+        }
+        let (above, user) = (fstat(self.parent.as_ref()).map_err(failed)?, geteuid());
+        let is_ours = |owner: u32| owner == user.as_raw();
+        if above.st_mode & STICKY != 0 && !user.is_root() && !is_ours(stat.st_uid) && !is_ours(above.st_uid) {
+            return Err(self.unable("another user has it, and the sticky bit of the directory keeps it there"));
+        }
+        Ok(())
+    }
+
+    /// Ends the last steps in the middle of which a process was killed, or that failed: a dataset
+    /// that did not get its name is staged again, and an old one goes to its own name.
+    pub(super) fn recover(&self) -> Result<(), DatasetError> {
+        let failed = |error| self.failed("look at what is staged of", error);
+        let mut notes = Vec::new();
+        each_name(self.dir.readable().map_err(failed)?, |name| notes.extend(Note::parse(name))).map_err(failed)?;
+        let (parent, ready) = (self.parent.as_ref(), self.sibling(READY));
+        match statat(parent, ready.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
+            Ok(stat) if notes.iter().any(|note| note.ino == place_of(&stat).1) => {
+                // To move it into another directory, its owner must be let in.
+                let_in(parent, ready.as_bytes()).map_err(failed)?;
+                let back = self.dir.kernel().move_new((parent, ready.as_bytes()), (self.dir.as_ref(), TREE));
+                back.map_err(|error| self.failed("stage again", error))?;
+            }
+            Ok(_) => drop(self.keep_old()?),
+        }
+        for note in notes {
+            let _ = self.dir.kernel().rmdirat(self.dir.as_ref(), note.name().as_bytes());
+        }
+        self.let_in()
+    }
+
+    /// Lets the owner into the dataset, if it is staged: a session sets its mode before its end.
+    fn let_in(&self) -> Result<(), DatasetError> {
+        match let_in(&self.dir, TREE) {
+            Err(Errno::NOENT) => Ok(()),
+            outcome => outcome.map_err(|error| self.failed("let the owner into", error)),
+        }
+    }
+
+    /// Moves the dataset beside its name, under one of ours. Whoever finds it there after a crash
+    /// knows by the note which of both it is: the new one, or the old one.
+    pub(super) fn make_ready(&self) -> Result<(), DatasetError> {
+        let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
+        let failed = |error| self.failed("move", error);
+        let stat = statat(dir, TREE, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let note = Note { ino: place_of(&stat).1 };
+        kernel.mkdirat(dir, note.name().as_bytes(), Mode::RWXU).map_err(failed)?;
+        self.dir.sync().map_err(failed)?;
+        kernel.move_new((dir, TREE), (self.parent.as_ref(), self.sibling(READY).as_bytes())).map_err(failed)
+    }
+
+    /// Gives the dataset that is ready its name. It is exchanged for what has that, if that may be
+    /// replaced: then the name is given under which the old one is kept.
+    pub(super) fn publish(&self, replace: Replace) -> Result<Option<Vec<u8>>, DatasetError> {
+        let (kernel, ready) = (self.dir.kernel(), self.sibling(READY));
+        let (ready, name) = ((self.parent.as_ref(), ready.as_bytes()), (self.parent.as_ref(), self.name.as_bytes()));
+        if replace == Replace::Allowed {
+            match kernel.exchange(ready, name) {
+                Ok(()) => {
+                    self.sync()?;
+                    return self.keep_old().map(Some);
+                }
+                // Nothing has the name any more.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(self.failed("exchange", error)),
+            }
+        }
+        match kernel.move_new(ready, name) {
+            Err(Errno::EXIST) => return Err(DatasetError::Stands { path: self.shown() }),
+            outcome => outcome.map_err(|error| self.failed("give its name to", error))?,
+        }
+        self.sync()?;
+        Ok(None)
+    }
+
+    /// Gives what stood under the dataset's name the name under which it is kept.
+    fn keep_old(&self) -> Result<Vec<u8>, DatasetError> {
+        let failed = |error| self.failed("keep the old directory of", error);
+        let id = u64::from_le_bytes(random().map_err(failed)?);
+        let old = [self.name.as_bytes(), format!(".{id:016x}~").as_bytes()].concat();
+        let (parent, ready) = (self.parent.as_ref(), self.sibling(READY));
+        self.dir.kernel().move_new((parent, ready.as_bytes()), (parent, &old)).map_err(failed)?;
+        self.sync()?;
+        Ok(old)
+    }
+
+    /// A name of ours beside the holder and the dataset.
+    fn sibling(&self, end: &str) -> String {
+        format!("{}.{end}", self.own_name)
+    }
+
+    /// Makes the directory durable in which the dataset has its name.
+    fn sync(&self) -> Result<(), DatasetError> {
+        self.parent.sync().map_err(|error| self.failed("sync the directory of", error))
+    }
+
+    fn unable(&self, why: &'static str) -> DatasetError {
+        DatasetError::Unable { path: self.shown(), why }
+    }
+
+    fn failed(&self, call: &'static str, error: Errno) -> DatasetError {
+        DiskError::call(call, &self.shown, error).into()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Holder {
+    /// Removes a holder in which no dataset is staged, and that of none tells that is in its last
+    /// steps. Its journals then speak of nothing.
+    pub(super) fn clear(&self) {
+        let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
+        // An empty one is no dataset that came.
+        let _ = kernel.rmdirat(dir, TREE);
+        let mut has_more = false;
+        let looked =
+            self.dir.readable().and_then(|fd| each_name(fd, |name| has_more |= ![LOCK, SHELF_NAME].contains(&name)));
+        if looked.is_err() || has_more || remove_flat(&self.dir, SHELF_NAME).is_err() {
+            return;
+        }
+        // The lock goes last: whoever waits for it sees that it has no name.
+        let _ = kernel.unlinkat(dir, LOCK);
+        let _ = kernel.rmdirat(self.parent.as_ref(), self.own_name.as_bytes());
+    }
+}
+
+/// A note of the dataset that is in its last steps: an empty directory in the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note {
+    /// The inode of the new one.
+    ino: u64,
+}
+
+impl Note {
+    fn name(&self) -> String {
+        format!("{READY}.{}", self.ino)
+    }
+
+    fn parse(name: &[u8]) -> Option<Note> {
+        let ino = std::str::from_utf8(name).ok()?.strip_prefix(READY)?.strip_prefix('.')?;
+        Some(Note { ino: ino.parse().ok()? })
+    }
+}
+
+/// Lets the owner into a directory, never following a link.
+fn let_in(parent: &Dir, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = openat(parent, name, flags, Mode::empty())?;
+    let_owner_in(parent.kernel(), fd).map(drop)
+}
+
+/// The holder of this name, made if it is missing, and its lock. `None` if another session has it,
+/// or has just removed it.
+fn lock_in(
+    parent: &Dir,
+    own: &[u8],
+    order: &DatasetOrder<'_>,
+    shown: &PathText,
+) -> Result<Option<(Arc<Dir>, OwnedFd)>, DatasetError> {
+    let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, shown, error));
+    match parent.kernel().mkdirat(parent, own, Mode::RWXU) {
+        Ok(()) => parent.sync().map_err(failed("sync the directory of"))?,
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed("stage")(error)),
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = match openat(parent, own, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        outcome => outcome.map_err(failed("open what is staged of"))?,
+    };
+    let stat = fstat(&fd).map_err(failed("examine what is staged of"))?;
+    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(DiskError::Foreign { path: shown.clone() }.into());
+    }
+    let dir = Dir::of(fd, parent.kernel(), shown)?;
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = match openat(&dir, LOCK, flags, Mode::empty()) {
+        Err(Errno::NOENT) => dir.kernel().create(&dir, LOCK, OFlags::RDWR, Mode::RUSR | Mode::WUSR),
+        opened => opened,
+    };
+    let file = match opened {
+        // Another session has just removed the holder, or made its lock.
+        Err(Errno::NOENT | Errno::EXIST) => return Ok(None),
+        opened => opened.map_err(failed("lock what is staged of"))?,
+    };
+    match lock::try_lock(&file) {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(error) if has_no_locks(&error) => {
+            let why = "its file system has no locks, which keep two transfers apart";
+            return Err(DatasetError::Unable { path: shown.clone(), why });
+        }
+        Err(source) => return Err(DiskError::call("lock what is staged of", shown, source).into()),
+    }
+    // The session before may have removed what it did not need.
+    let place = fstat(&file).map(|stat| place_of(&stat)).map_err(failed("examine what is staged of"))?;
+    let stands = |of: &Dir, name: &[u8], place| {
+        statat(of, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| place_of(&stat) == place)
+    };
+    if !stands(&dir, LOCK, place) || !stands(parent, own, dir.place()) {
+        return Ok(None);
+    }
+    let text = [order.name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
+    parent.kernel().pwrite(&file, &text, 0).map_err(failed("stage"))?;
+    Ok(Some((Arc::new(dir), file)))
+}
+
+/// The name of a holder: one for each dataset, user and principal. It is long enough that nobody
+/// finds a name of a dataset that leads to the holder of another one.
+fn own_name(order: &DatasetOrder<'_>) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 dataset holder");
+    hasher.update(&geteuid().as_raw().to_le_bytes());
+    // A name of a dataset has no zeros.
+    hasher.update(order.name.as_bytes()).update(&[0]).update(order.principal.as_bytes());
+    format!(".longhaul-dataset-{}", &hasher.finalize().to_hex()[..32])
+}
+
+/// The dataset in its holder.
+pub(super) const TREE: &[u8] = b"tree";
+/// The lock in it.
+const LOCK: &[u8] = b"name";
+/// The end of the name of a dataset in its last steps, and the beginning of that of its note.
+const READY: &str = "ready";
+/// An empty directory with which renames are tried.
+const TRIED: &[u8] = b"a";
+/// The bit of a directory from which others move only what is theirs (`S_ISVTX`).
+const STICKY: u32 = 0o1000;
+/// Between two looks at a lock that another session has.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);

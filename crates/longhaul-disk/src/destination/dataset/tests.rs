@@ -1,0 +1,332 @@
+//! Tests of staging and committing datasets, killed before each of their system calls.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::destination::TargetTree;
+use crate::error::ErrorKind;
+use crate::kernel::{Call, InodeId, Interposer, Passage};
+
+/// A system in which every call fails that changes anything, once so many were made.
+#[derive(Debug)]
+struct Dying {
+    left: AtomicUsize,
+}
+
+impl Interposer for Dying {
+    fn begin(&self, _call: &Call<'_>) -> Passage {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if left.is_ok() { Passage::Made(0) } else { Passage::Answered(Err(Errno::IO)) }
+    }
+
+    fn end(&self, _token: u64, _outcome: Result<Option<InodeId>, Errno>) {}
+
+    fn read_medium(&self, _file: InodeId, _offset: u64, _into: &mut [u8]) -> Option<usize> {
+        None
+    }
+
+    fn file_system_type(&self) -> Option<u64> {
+        None
+    }
+}
+
+fn name() -> DatasetName {
+    DatasetName::new("run-7").expect("a name")
+}
+
+fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
+    staged_by("one", dir, replace, kernel)
+}
+
+fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
+    let order = DatasetOrder { name: &name(), principal, replace };
+    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root()), order, Duration::ZERO)
+}
+
+fn stage(dir: &Path, replace: Replace) -> Result<DatasetStage, DatasetError> {
+    staged(dir, replace, &Kernel::default())
+}
+
+/// The directory of the dataset that is staged, with a file in it.
+fn fill(stage: &DatasetStage, text: &str) -> PathBuf {
+    let top = stage.tree().named().join("tree");
+    fs::create_dir_all(top.join("d")).expect("made");
+    fs::write(top.join("d/f"), text).expect("written");
+    top
+}
+
+fn commit(stage: &DatasetStage) -> Result<Option<Vec<u8>>, DatasetError> {
+    let top = stage.open_top()?;
+    fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
+    let len = fs::metadata(stage.tree().named().join("tree/d/f")).expect("it stands").len();
+    let pruned = stage.prune(&top, listed(&[("d", StagedKind::Dir), ("d/f", StagedKind::File(len))]))?;
+    assert_eq!(pruned, StagedNames::default());
+    stage.make_durable(&top)?;
+    stage.publish(&top)
+}
+
+/// A list of a dataset.
+fn listed(names: &[(&str, StagedKind)]) -> impl Iterator<Item = Result<ListedName, DatasetError>> {
+    let named = |(path, kind): &(&str, StagedKind)| ListedName { path: RelPath::new(*path).expect(path), kind: *kind };
+    names.iter().map(named).map(Ok).collect::<Vec<_>>().into_iter()
+}
+
+/// The names in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("read")
+        .map(|entry| entry.expect("one").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_dataset_appears_with_its_times_and_nothing_is_left_beside_it() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(&dir.path().join("in"), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(&top).expect("open").set_modified(time).expect("set");
+    assert_eq!(names(&dir.path().join("in")), [stage.holder.shown_name()], "nobody sees it before");
+    assert_eq!(commit(&stage).expect("committed"), None);
+    drop(stage);
+    let there = dir.path().join("in/run-7");
+    assert_eq!(names(&dir.path().join("in")), ["run-7"]);
+    assert_eq!(names(&there), [".longhaul-manifest", "d"]);
+    assert_eq!(fs::metadata(&there).expect("it stands").mtime(), 1_000_000_000);
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_before_and_by_the_rename() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let first = stage(dir.path(), Replace::Never).expect("staged");
+    fill(&first, "new");
+    assert!(matches!(stage(dir.path(), Replace::Never), Err(DatasetError::Busy { .. })), "one session at a time");
+    fs::create_dir(dir.path().join("run-7")).expect("somebody else's");
+    assert!(matches!(commit(&first), Err(DatasetError::Stands { .. })));
+    drop(first);
+    assert!(names(&dir.path().join("run-7")).is_empty());
+    assert!(matches!(stage(dir.path(), Replace::Never), Err(DatasetError::Stands { .. })));
+    assert!(matches!(look_at_dataset(dir.path(), &name(), Replace::Never), Err(DatasetError::Stands { .. })));
+    fs::remove_dir(dir.path().join("run-7")).expect("gone again");
+    let again = stage(dir.path(), Replace::Never).expect("staged");
+    commit(&again).expect("what was staged has stayed");
+    assert_eq!(fs::read_to_string(dir.path().join("run-7/d/f")).expect("it stands"), "new");
+}
+
+#[test]
+fn what_is_not_listed_goes_and_directories_keep_their_times_and_modes() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    for path in ["d/old", "d/.longhaul-0123456789abcdef0123456789abcdef", "gone/deep/f", "d-x", "d.x", "x"] {
+        let path = top.join(path);
+        fs::create_dir_all(path.parent().expect("one")).expect("made");
+        fs::write(path, "old").expect("written");
+    }
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(top.join("d")).expect("open").set_modified(time).expect("set");
+    for shut in ["d", "gone/deep", "gone"] {
+        fs::set_permissions(top.join(shut), fs::Permissions::from_mode(0o555)).expect("set");
+    }
+    let held = stage.open_top().expect("open");
+    let names_listed = [("d", StagedKind::Dir), ("d.x", StagedKind::File(3)), ("d/f", StagedKind::File(3))];
+    let pruned = stage.prune(&held, listed(&names_listed)).expect("pruned");
+    let removed = Removed { files: 4, bytes: 12, others: 3 };
+    assert_eq!(pruned, StagedNames { removed, ..StagedNames::default() });
+    assert_eq!((names(&top), names(&top.join("d"))), (vec!["d".into(), "d.x".into()], vec!["f".to_owned()]));
+    let found = fs::metadata(top.join("d")).expect("it stands");
+    assert_eq!((found.mtime(), found.mode() & 0o777), (1_000_000_000, 0o555));
+}
+
+#[test]
+fn a_listed_name_that_is_something_else_or_does_not_stand_is_missed() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    std::os::unix::fs::symlink("x", top.join("link")).expect("made");
+    let held = stage.open_top().expect("open");
+    let missed = |names: &[(&str, StagedKind)]| {
+        let pruned = stage.prune(&held, listed(names)).expect("pruned");
+        (pruned.missing, pruned.first.map(|path| path.escaped().to_string()))
+    };
+    let all = [("d", StagedKind::Dir), ("d/f", StagedKind::File(3)), ("link", StagedKind::Link)];
+    assert_eq!(missed(&all), (0, None));
+    let more = [all[0], all[1], ("d/g", StagedKind::Dir), all[2], ("z", StagedKind::Link)];
+    assert_eq!(missed(&more), (2, Some("d/g".to_owned())));
+    assert_eq!(missed(&[all[0], ("d/f", StagedKind::File(4)), all[2]]), (1, Some("d/f".to_owned())));
+    assert_eq!(missed(&[("d", StagedKind::File(3)), all[2]]), (1, Some("d".to_owned())));
+    assert_eq!(names(&top), ["link"], "what is not as it is listed is not kept");
+}
+
+#[test]
+fn what_an_earlier_session_staged_makes_way_for_something_else() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    let top = fill(&stage, "new");
+    fs::set_permissions(top.join("d"), fs::Permissions::from_mode(0o555)).expect("set");
+    let path = |path: &str| RelPath::new(path).expect("a path");
+    stage.make_way(&path("d")).expect("a directory goes");
+    stage.make_way(&path("d")).expect("so does what is gone");
+    assert_eq!(names(&top), [""; 0]);
+    fill(&stage, "new");
+    stage.make_way(&path("d/f")).expect("a file goes");
+    assert_eq!(names(&top.join("d")), [""; 0]);
+}
+
+#[test]
+fn a_top_that_its_owner_may_not_write_to_appears_with_its_mode_and_goes_on_after_a_refusal() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let shut = |stage: &DatasetStage| {
+        let top = fill(stage, "new");
+        fs::set_permissions(top.join("d"), fs::Permissions::from_mode(0o500)).expect("set");
+        fs::set_permissions(top, fs::Permissions::from_mode(0o555)).expect("set");
+    };
+    let mode_of = |name: &str| fs::metadata(dir.path().join(name)).expect("it stands").mode() & 0o777;
+    let first = stage(dir.path(), Replace::Never).expect("staged");
+    shut(&first);
+    fs::create_dir(dir.path().join("run-7")).expect("somebody else's");
+    assert!(matches!(commit(&first), Err(DatasetError::Stands { .. })));
+    drop(first);
+    fs::remove_dir(dir.path().join("run-7")).expect("gone again");
+    let again = stage(dir.path(), Replace::Never).expect("staged");
+    shut(&again);
+    commit(&again).expect("committed");
+    drop(again);
+    assert_eq!(mode_of("run-7"), 0o555);
+    let newer = stage(dir.path(), Replace::Allowed).expect("staged");
+    shut(&newer);
+    let old = String::from_utf8(commit(&newer).expect("replaced").expect("an old one")).expect("text");
+    drop(newer);
+    assert_eq!((mode_of("run-7"), mode_of(&old)), (0o555, 0o555));
+    assert_eq!(names(dir.path()), ["run-7".to_owned(), old.clone()]);
+    for name in ["run-7", &old] {
+        // So that the scratch can be removed.
+        for path in [dir.path().join(name), dir.path().join(name).join("d")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
+    }
+}
+
+/// Has a session die before its call of this number. Gives whether it came to its end.
+fn die_at(dir: &Path, replace: Replace, calls: usize) -> bool {
+    let dying = Arc::new(Dying { left: AtomicUsize::new(calls) });
+    let kernel = Kernel::behind(dying);
+    let Ok(stage) = staged(dir, replace, &kernel) else { return false };
+    fill(&stage, "new");
+    commit(&stage).is_ok()
+}
+
+/// The texts of `f` in the dataset and in those that are kept beside it.
+fn texts(dir: &Path) -> Vec<(String, String)> {
+    let seen = names(dir).into_iter().filter(|name| !name.starts_with(".longhaul"));
+    seen.map(|name| (fs::read_to_string(dir.join(&name).join("d/f")).expect("whole"), name)).collect()
+}
+
+#[test]
+fn a_session_that_dies_before_any_call_leaves_no_dataset_or_a_whole_one_and_is_continued() {
+    let mut calls = 0;
+    loop {
+        let dir = tempfile::tempdir().expect("scratch");
+        let is_over = die_at(dir.path(), Replace::Never, calls);
+        let seen = texts(dir.path());
+        assert!(seen.is_empty() || seen == [("new".to_owned(), "run-7".to_owned())], "{calls}: {seen:?}");
+        if is_over {
+            break;
+        }
+        match stage(dir.path(), Replace::Never) {
+            Ok(stage) => {
+                fill(&stage, "new");
+                commit(&stage).unwrap_or_else(|error| panic!("{calls}: {error}"));
+            }
+            Err(error) => assert!(matches!(error, DatasetError::Stands { .. }) && !seen.is_empty(), "{calls}: {error}"),
+        }
+        assert_eq!((texts(dir.path()).len(), names(dir.path())), (1, vec!["run-7".to_owned()]), "{calls}");
+        calls += 1;
+    }
+    assert!(calls > 8, "it died {calls} times");
+}
+
+#[test]
+fn a_session_that_dies_while_it_replaces_leaves_the_old_dataset_or_the_new_one_and_loses_neither() {
+    let mut calls = 0;
+    loop {
+        let dir = tempfile::tempdir().expect("scratch");
+        fs::create_dir_all(dir.path().join("run-7/d")).expect("made");
+        fs::write(dir.path().join("run-7/d/f"), "old").expect("written");
+        let is_over = die_at(dir.path(), Replace::Allowed, calls);
+        let seen = fs::read_to_string(dir.path().join("run-7/d/f")).expect("one of both is there");
+        assert!(is_over || seen == "old" || seen == "new", "{calls}: {seen}");
+        if is_over {
+            let kept: Vec<String> = texts(dir.path()).into_iter().map(|(text, _)| text).collect();
+            assert_eq!((seen.as_str(), kept), ("new", vec!["new".to_owned(), "old".to_owned()]));
+            break;
+        }
+        let again = stage(dir.path(), Replace::Allowed).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        let before = texts(dir.path());
+        assert!(before.iter().any(|(text, _)| text == "old"), "{calls}: {before:?}");
+        fill(&again, "new");
+        commit(&again).unwrap_or_else(|error| panic!("{calls}: {error}"));
+        drop(again);
+        let after = texts(dir.path());
+        assert_eq!(after[0], ("new".to_owned(), "run-7".to_owned()), "{calls}");
+        assert_eq!(after.iter().filter(|(text, _)| text == "old").count(), 1, "{calls}: {after:?}");
+        assert!(names(dir.path()).iter().all(|name| name.starts_with("run-7")), "{calls}: {:?}", names(dir.path()));
+        calls += 1;
+    }
+    assert!(calls > 12, "it died {calls} times");
+}
+
+#[test]
+fn what_one_principal_has_staged_is_neither_seen_nor_removed_by_another() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kernel = Kernel::default();
+    let first = staged_by("one", dir.path(), Replace::Never, &kernel).expect("staged");
+    let top = fill(&first, "of one");
+    drop(first);
+    let second = staged_by("two", dir.path(), Replace::Never, &kernel).expect("staged");
+    assert!(!second.tree().named().join("tree").exists(), "nothing is staged by this one");
+    fill(&second, "of two");
+    commit(&second).expect("published");
+    drop(second);
+    assert_eq!(fs::read_to_string(top.join("d/f")).expect("it stands"), "of one");
+    assert_eq!(fs::read_to_string(dir.path().join("run-7/d/f")).expect("it stands"), "of two");
+}
+
+/// The targets of links at `l` in a dataset in the directory `d` of a served root, with whether
+/// they are taken.
+fn links_taken(links: &[&str]) -> Vec<bool> {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A client has it made, as any link that stays inside.
+    std::os::unix::fs::symlink(".", dir.path().join("tree")).expect("made");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let order = DatasetOrder { name: &name(), principal: "one", replace: Replace::Never };
+    let path = RelPath::new("d").expect("a path");
+    let stage = DatasetStage::beneath((&tree, &path, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
+    fill(&stage, "new");
+    let target = stage.target(DirectMode::Buffered, TreePolicy::served()).expect("a target");
+    let at = RelPath::new("l").expect("a path");
+    let taken = |link: &&str| {
+        let made = target.make_link(&at, link.as_bytes(), &longhaul_core::Meta::default(), Default::default());
+        assert!(!matches!(&made, Err(error) if error.kind() != ErrorKind::LinkRefused), "{link}: {made:?}");
+        made.is_ok()
+    };
+    links.iter().map(taken).collect()
+}
+
+#[test]
+fn links_of_a_dataset_are_judged_at_the_place_that_it_shall_have() {
+    let inside = ["x", ".", "d/f", "..", "../other", "../../top", "./../.."];
+    assert_eq!(links_taken(&inside), [true; 7], "the dataset is two levels beneath the root");
+    assert_eq!(links_taken(&["../../..", "../../../x", "/x"]), [false; 3]);
+}
+
+#[test]
+fn no_link_of_a_dataset_climbs_behind_a_name_as_that_may_be_a_link_when_it_appears() {
+    // Of the holder's own name, of a directory that another session may replace, of one above.
+    let outside = ["../tree/../secret", "../../tree/../../secret", "d/../../secret", "d/../x", "../run-7/../x"];
+    assert_eq!(links_taken(&outside), [false; 5]);
+}
