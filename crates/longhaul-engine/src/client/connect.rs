@@ -324,7 +324,7 @@ impl Run {
         if let Some(ways) = ways {
             let (first, may_change) = (self.transport(), self.may_change_transport());
             return Arc::new(move |chosen, asked, segment_max| {
-                let is_free = may_change || first == message::Transport::Udp;
+                let is_free = may_change || first != message::Transport::Tcp;
                 let transport = if is_free || asked == message::Transport::Ssh { asked } else { first };
                 tried(ways.connect(chosen, transport, segment_max)?)
             });
@@ -336,10 +336,15 @@ impl Run {
         let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
         Arc::new(move |chosen, asked, segment_max| {
             // What is granted is the other side's wish; what may be, this side's. A session goes
-            // back from UDP only to TCP.
-            let transport = if may_change || first == message::Transport::Udp { asked } else { first };
+            // back from UDP and QUIC only to TCP.
+            let is_free = may_change || first != message::Transport::Tcp;
+            let transport = if is_free { asked } else { first };
             let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
             let mut options = LaneOptions { local, segment_max, ..options.clone() };
+            if transport == message::Transport::Tcp && first == message::Transport::Quic {
+                // The user named one of QUIC's.
+                options.congestion = Congestion::Auto;
+            }
             if several {
                 options.deadline = PATH_ANSWERS;
             }

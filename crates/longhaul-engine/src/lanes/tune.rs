@@ -75,7 +75,7 @@ pub(crate) struct RunningLane {
 }
 
 /// The demand of a session on its lanes at the end of a second.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
     /// Bytes that no lane has sent. `None` if not known.
     pub(crate) remaining: Option<u64>,

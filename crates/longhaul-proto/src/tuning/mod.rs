@@ -173,6 +173,8 @@ pub enum Why {
     UdpBroken,
     /// The last lane over UDP was lost.
     UdpLost,
+    /// The breaker of lanes over QUIC has opened: the path loses too much of what they send.
+    QuicBroken,
     /// The path is full: faster lanes would only fill its queue.
     PathFull {
         /// The most that it was seen to carry in the last minute.
@@ -235,6 +237,7 @@ impl fmt::Display for Why {
             }
             Why::UdpBroken => f.write_str("the path loses too much of what lanes over UDP send"),
             Why::UdpLost => f.write_str("the last lane over UDP was lost"),
+            Why::QuicBroken => f.write_str("the path loses too much of what lanes over QUIC send"),
             Why::PathFull { most } => {
                 write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
             }

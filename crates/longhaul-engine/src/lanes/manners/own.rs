@@ -15,6 +15,7 @@ use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::road::RoadSums;
+use longhaul_proto::udp::breaker::BreakerOrder;
 use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
@@ -74,6 +75,16 @@ impl OwnPaths {
         }
     }
 
+    /// Has the lanes of a path keep the order of its breaker. Those that keep to themselves send
+    /// no more than their windows without an acknowledgement, whatever the order.
+    pub(super) fn restrain(&mut self, now: Instant, ends: PathEnds, order: BreakerOrder) {
+        tracing::debug!(target: "longhaul::lanes", ?order, "the breaker of lanes over QUIC");
+        if let Some(path) = self.paths.iter().find(|path| path.ends == ends) {
+            path.control.lock().breaker = order;
+            path.path.follow(now, path.control.order());
+        }
+    }
+
     /// Whether others on a path leave this session less than there is.
     pub(super) fn is_shared(&self) -> bool {
         self.paths.iter().any(|path| path.control.state() == Some(ToldState::Shared))
@@ -122,6 +133,8 @@ struct ControlState {
     /// Has the rate that was asked for.
     pacer: Pacer,
     lanes: BTreeSet<LaneId>,
+    /// The order of the path's breaker.
+    breaker: BreakerOrder,
     /// When the last lane has gone.
     left: Instant,
 }
@@ -130,7 +143,8 @@ impl SharedControl {
     fn new(share: PathShare, round_trip: Duration, pacer: Pacer) -> SharedControl {
         let config = UdpControlConfig { share, ceiling: ceiling(&pacer), known: None, round_trip };
         let (began, control) = (Instant::now(), UdpControl::new(Timestamp(0), config));
-        SharedControl(Arc::new(Mutex::new(ControlState { began, control, pacer, lanes: BTreeSet::new(), left: began })))
+        let (lanes, breaker) = (BTreeSet::new(), BreakerOrder::Go(0));
+        SharedControl(Arc::new(Mutex::new(ControlState { began, control, pacer, lanes, breaker, left: began })))
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlState> {
@@ -168,7 +182,14 @@ impl PathControl for SharedControl {
         let micros = u64::try_from(known.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let ceiling = ceiling(&known.pacer);
         known.control.set_ceiling(ceiling);
-        let limit = if seen.is_starved { UdpLaneLimit::Source } else { UdpLaneLimit::Path };
+        let limit = match known.breaker {
+            // What the breaker held back says nothing of the path.
+            BreakerOrder::Probe | BreakerOrder::Lost | BreakerOrder::Open(_) | BreakerOrder::Go(1..) => {
+                UdpLaneLimit::Breaker
+            }
+            BreakerOrder::Go(0) if seen.is_starved => UdpLaneLimit::Source,
+            BreakerOrder::Go(0) => UdpLaneLimit::Path,
+        };
         known.control.observe(Timestamp(micros), lane, &sample(micros, seen), limit);
         let order = known.order();
         tracing::trace!(
@@ -195,7 +216,12 @@ impl ControlState {
     fn order(&self) -> PathOrder {
         let (rate, lanes) = (self.control.rate(), self.lanes.len().max(1) as u64);
         let turns = (rate as f64 * TURNS.as_secs_f64()) as u64;
-        PathOrder { rate, flight: self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns }
+        let flight = self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns;
+        match self.breaker {
+            BreakerOrder::Go(halved) => PathOrder { rate: (rate >> halved).max(1), flight },
+            // Quinn's own probes need no room: a few, and ever fewer.
+            BreakerOrder::Probe | BreakerOrder::Lost | BreakerOrder::Open(_) => PathOrder { rate, flight: 0 },
+        }
     }
 }
 
@@ -291,6 +317,22 @@ mod tests {
         }
         assert_eq!(control.order().rate, 10_500_000);
         assert_eq!(control.state(), None, "neither the path nor others hold it back");
+    }
+
+    #[test]
+    fn the_order_of_a_breaker_holds_back_what_the_control_lets_through() {
+        let control = control(None);
+        let first = control.order();
+        for (breaker, rate, flight) in [
+            (BreakerOrder::Go(0), first.rate, first.flight),
+            (BreakerOrder::Go(3), first.rate >> 3, first.flight),
+            (BreakerOrder::Probe, first.rate, 0),
+            (BreakerOrder::Lost, first.rate, 0),
+            (BreakerOrder::Open(Duration::from_secs(30)), first.rate, 0),
+        ] {
+            control.lock().breaker = breaker;
+            assert_eq!(control.order(), PathOrder { rate, flight }, "{breaker:?}");
+        }
     }
 
     /// A lane that shares a path, or does not as it is gone.

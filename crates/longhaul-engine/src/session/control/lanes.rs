@@ -134,6 +134,12 @@ impl SessionLanes {
         self.remaining = remaining;
     }
 
+    /// Whether the lanes over QUIC have ended for the breaker of their path, and others are to be
+    /// asked for.
+    pub(super) fn is_leaving_quic(&self) -> bool {
+        self.pool.is_leaving_quic()
+    }
+
     /// Whether lanes have all that is left in hand.
     pub(super) fn is_ending(&self) -> bool {
         self.remaining.is_some_and(|left| left <= self.pool.units_in_hand())
