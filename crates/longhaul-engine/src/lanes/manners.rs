@@ -25,6 +25,7 @@ use longhaul_proto::wire::message::Transport;
 
 use self::breakers::QuicBreakers;
 use self::own::OwnPaths;
+use super::past::PathPast;
 use super::tune::{LaneTask, TuningStep, delivered_between};
 use super::worker::pacer::Pacer;
 use crate::api::LanesChange;
@@ -119,10 +120,10 @@ enum ToldState {
 
 impl LaneManners {
     /// The manners of a side that begins.
-    pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
+    pub(crate) fn new(role: Role, share: PathShare, past: PathPast) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
         let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::default(), HashMap::new(), Vec::new());
-        let breakers = (role == Role::Sender).then(|| QuicBreakers::new(share));
+        let breakers = (role == Role::Sender).then(|| QuicBreakers::new(share, past));
         LaneManners { keeps, share, paths, path_of, own, breakers, are_all: false, steps, past: RoadSums::default() }
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
-        let manners = LaneManners::new(rules.role, rules.path.share());
+        let manners = LaneManners::new(rules.role, rules.path.share(), rules.path.past().clone());
         Lanes {
             role: rules.role,
             running: BTreeMap::new(),

@@ -175,6 +175,11 @@ pub enum Why {
     UdpLost,
     /// The breaker of lanes over QUIC has opened: the path loses too much of what they send.
     QuicBroken,
+    /// The breaker of an earlier session of the run is still open on this path.
+    StillBroken {
+        /// The time until lanes over UDP and QUIC may be tried there again.
+        left: Duration,
+    },
     /// The path is full: faster lanes would only fill its queue.
     PathFull {
         /// The most that it was seen to carry in the last minute.
@@ -237,6 +242,12 @@ impl fmt::Display for Why {
             }
             Why::UdpBroken => f.write_str("the path loses too much of what lanes over UDP send"),
             Why::UdpLost => f.write_str("the last lane over UDP was lost"),
+            Why::StillBroken { left } => write!(
+                f,
+                "the path lost too much of what lanes over UDP or QUIC sent, which are tried again in {} s at the \
+                 earliest",
+                left.as_secs_f64().ceil()
+            ),
             Why::QuicBroken => f.write_str("the path loses too much of what lanes over QUIC send"),
             Why::PathFull { most } => {
                 write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))

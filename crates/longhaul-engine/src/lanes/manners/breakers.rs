@@ -17,11 +17,14 @@ use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
 use super::{LaneMet, PathEnds};
+use crate::lanes::past::PathPast;
 
 /// The breakers of a side. See the module.
 #[derive(Debug)]
 pub(super) struct QuicBreakers {
     share: PathShare,
+    /// The path as earlier sessions left it, and as this one leaves it.
+    past: PathPast,
     paths: Vec<GuardedPath>,
 }
 
@@ -63,8 +66,8 @@ pub(super) struct GuardFindings {
 
 impl QuicBreakers {
     /// The breakers of a side that takes this share and has no lane yet.
-    pub(super) fn new(share: PathShare) -> QuicBreakers {
-        QuicBreakers { share, paths: Vec::new() }
+    pub(super) fn new(share: PathShare, past: PathPast) -> QuicBreakers {
+        QuicBreakers { share, past, paths: Vec::new() }
     }
 
     /// Takes a lane that joined, over a path with this round trip.
@@ -72,7 +75,9 @@ impl QuicBreakers {
         let place = match self.paths.iter().position(|path| path.ends == ends) {
             Some(place) => place,
             None => {
-                self.paths.push(GuardedPath::new(now, ends, self.share, round_trip));
+                let mut path = GuardedPath::new(now, ends, self.share, round_trip);
+                path.breaker = path.breaker.after(Timestamp(0), self.past.breaker(now));
+                self.paths.push(path);
                 self.paths.len() - 1
             }
         };
@@ -103,6 +108,9 @@ impl QuicBreakers {
             let order = path.look(now, &seen);
             if order != path.order {
                 path.order = order;
+                if let BreakerOrder::Open(_) = order {
+                    self.past.broke(now, path.breaker.past(path.at(now)));
+                }
                 findings.orders.push((path.ends, order));
             }
             if let BreakerOrder::Lost | BreakerOrder::Open(_) = order {
@@ -204,6 +212,7 @@ impl QuicBreakers {
 #[cfg(test)]
 mod tests {
     use longhaul_net::{Packets, RoundTrip};
+    use longhaul_proto::udp::breaker::BreakerPast;
 
     use super::*;
 
@@ -307,12 +316,28 @@ mod tests {
     #[test]
     fn a_path_is_broken_from_the_look_that_finds_it_so_and_its_lanes_are_over() {
         let (now, ends) = (Instant::now(), (Some(1), None));
-        let mut breakers = QuicBreakers::new(PathShare::Fair);
+        let mut breakers = QuicBreakers::new(PathShare::Fair, PathPast::default());
         breakers.joined(now, LaneId(1), ends, ROUND_TRIP);
         let found = breakers.look(now, std::iter::empty());
         assert!(!breakers.is_broken() && found.orders.is_empty() && found.over.is_empty());
         assert!(breakers.paths[0].lanes.is_empty(), "it does not stand any more");
         breakers.open(now, (Some(2), None));
         assert!(breakers.is_broken());
+    }
+
+    #[test]
+    fn a_session_over_quic_that_begins_while_the_breaker_of_an_earlier_one_is_open_is_broken() {
+        let (now, past) = (Instant::now(), PathPast::default());
+        past.broke(now, BreakerPast { times: 2, open: Duration::from_secs(60) });
+        let breakers = || {
+            let mut breakers = QuicBreakers::new(PathShare::Fair, past.clone());
+            breakers.joined(now, LaneId(1), (Some(1), None), ROUND_TRIP);
+            breakers.look(now, std::iter::empty());
+            breakers
+        };
+        assert!(breakers().is_broken());
+        past.broke(now, BreakerPast { times: 2, open: Duration::ZERO });
+        let next = breakers();
+        assert!(!next.is_broken() && next.paths[0].breaker.past(Timestamp(0)).times == 2);
     }
 }
