@@ -174,3 +174,26 @@ fn lanes_over_quic_that_keep_to_themselves_leave_a_path_that_breaks_too() {
     // A control that only QUIC has does not keep the session from going back.
     goes_back_to_tcp("rate=200Mbit/s,rtt=20ms", Direction::Pull, &["--congestion", "rate"]);
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_push_over_quic_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_nothing() {
+    let far = Far::new("rate=400Mbit/s,rtt=40ms");
+    files::make(far.client.path("f"), 1, 100 * MIB);
+    let push = |name: &str| {
+        let outcome = far.run("push").args(QUIC).arg("f").arg(far.daemon.url(&format!("data/{name}"))).finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        let text = std::fs::read_to_string(far.client.path(PATHS)).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let rate = |left: &serde_json::Value| left["paths"][0]["rate"]["is"]["bytes_per_second"].as_u64().unwrap();
+    let line = 20_000_000..60_000_000;
+    let mut left = push("first");
+    assert!(line.contains(&rate(&left)), "{left}");
+    left = push("known");
+    assert!(line.contains(&rate(&left)), "{left}");
+    left["paths"][0]["rate"]["is"]["bytes_per_second"] = 1_000_000_000_u64.into();
+    std::fs::write(far.client.path(PATHS), left.to_string()).unwrap();
+    left = push("lied-to");
+    assert!(line.contains(&rate(&left)), "another rate took its place: {left}");
+}

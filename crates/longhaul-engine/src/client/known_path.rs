@@ -1,14 +1,15 @@
 //! Uses what earlier pushes found out about a path, and finds out for later ones.
 //!
 //! In: the control connection of each session, the decisions of the search for lanes, and the rate
-//! that lanes over UDP found. Out: the number of lanes and the congestion control to begin with, to
-//! `connect` and `session`, and the path of UDP lanes with the rate that is known; at the end of
-//! the run the facts of the path, to the program's [`PathMemory`]. It knows no lanes and no files.
+//! that lanes over UDP or QUIC found. Out: the number of lanes and the congestion control to begin
+//! with, to `connect` and `session`, and the path of UDP and QUIC lanes with the rate that is
+//! known; at the end of the run the facts of the path, to the program's [`PathMemory`]. It knows no
+//! lanes and no files.
 //!
 //! Only a push finds anything out: in a pull the daemon searches. Of lanes over TCP, the search
 //! judges number and control; and only what it decided counts, as a second in which something else
-//! than the path was the limit says nothing about the path. Of lanes over UDP, the rate is known,
-//! as it is this program that decides it.
+//! than the path was the limit says nothing about the path. Of lanes over UDP and QUIC, the rate is
+//! known, as it is this program that decides it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -68,9 +69,13 @@ impl KnownPath {
             local: control.local_addr.ip(),
             interface: control.interface(),
         };
-        let (asked, memory) = (key.clone(), self.memory.clone());
-        let recall = || tokio::task::spawn_blocking(move || memory.and_then(|memory| memory.recall(&asked)));
-        let known = if self.memory.is_some() { recall().await.ok().flatten() } else { None };
+        let known = match self.memory.clone() {
+            Some(memory) => {
+                let asked = key.clone();
+                tokio::task::spawn_blocking(move || memory.recall(&asked)).await.ok().flatten()
+            }
+            None => None,
+        };
         self.met(key, control.rtt, known);
     }
 
@@ -145,7 +150,7 @@ impl State {
     /// The rate that the run found last.
     fn rate_found(&self) -> Option<PathRate> {
         let alone = self.udp.as_ref().filter(|_| !self.is_beside_tcp);
-        let found = alone.and_then(UdpPath::finding);
+        let found = alone.and_then(UdpPath::finding).or_else(|| self.past.finding());
         let found = found.map(|found| PathRate { bytes_per_second: found.rate, rtt: found.round_trip });
         found.or(self.rate)
     }
@@ -236,6 +241,7 @@ mod tests {
     use longhaul_proto::udp::status::Counts;
 
     use super::*;
+    use crate::lanes::past::tests::FixedFinding;
     use crate::lanes::udp::path::PathLeave;
     use crate::lanes::worker::pacer::Pacer;
 
@@ -333,6 +339,19 @@ mod tests {
         assert!(path.lock().news(SystemTime::now()).is_some(), "the same path again");
         path.met(key(3), RTT, None);
         assert_eq!(path.lock().news(SystemTime::now()), None);
+    }
+
+    #[test]
+    fn the_rate_that_lanes_over_quic_found_is_kept_and_is_known_to_the_next_session() {
+        let path = KnownPath::default();
+        path.met(key(2), RTT, None);
+        let found = control::KnownPath { rate: 80_000_000, round_trip: RTT };
+        path.udp_path(PathShare::Fair).past().found_by(Box::new(FixedFinding(Some(found))));
+        let (_, kept) = path.lock().news(SystemTime::now()).expect("news");
+        assert_eq!(kept.rate.map(|(rate, _)| rate), Some(PathRate { bytes_per_second: 80_000_000, rtt: RTT }));
+        assert_eq!(path.udp_path(PathShare::Fair).past().known(), Some(found));
+        path.met(key(3), RTT, None);
+        assert_eq!(path.udp_path(PathShare::Fair).past().known(), None, "it is another path");
     }
 
     #[test]

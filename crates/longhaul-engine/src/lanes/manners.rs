@@ -122,7 +122,7 @@ impl LaneManners {
     /// The manners of a side that begins.
     pub(crate) fn new(role: Role, share: PathShare, past: PathPast) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
-        let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::default(), HashMap::new(), Vec::new());
+        let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::new(past.clone()), HashMap::new(), Vec::new());
         let breakers = (role == Role::Sender).then(|| QuicBreakers::new(share, past));
         LaneManners { keeps, share, paths, path_of, own, breakers, are_all: false, steps, past: RoadSums::default() }
     }

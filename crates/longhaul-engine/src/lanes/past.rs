@@ -102,9 +102,9 @@ pub(crate) mod tests {
 
     /// Has found out that.
     #[derive(Debug)]
-    pub(crate) struct Found(pub(crate) Option<KnownPath>);
+    pub(crate) struct FixedFinding(pub(crate) Option<KnownPath>);
 
-    impl PathFinder for Found {
+    impl PathFinder for FixedFinding {
         fn finding(&self) -> Option<KnownPath> {
             self.0
         }
@@ -139,11 +139,11 @@ pub(crate) mod tests {
     #[test]
     fn the_finding_of_an_earlier_session_stays_until_a_later_one_has_its_own() {
         let path = PathPast::default();
-        path.found_by(Box::new(Found(known(7))));
+        path.found_by(Box::new(FixedFinding(known(7))));
         assert_eq!(path.finding(), known(7));
-        path.found_by(Box::new(Found(None)));
+        path.found_by(Box::new(FixedFinding(None)));
         assert_eq!(path.finding(), known(7));
-        path.found_by(Box::new(Found(known(8))));
+        path.found_by(Box::new(FixedFinding(known(8))));
         assert_eq!(path.finding(), known(8));
     }
 }
