@@ -164,6 +164,14 @@ pub enum Why {
         /// The rate of the lane.
         after: u64,
     },
+    /// A lane over UDP carried as much by itself as TCP did, or processors limited, and it cost
+    /// more processor time.
+    UdpCostsMore {
+        /// The cost of TCP, nanoseconds of processor time a MB.
+        before: u64,
+        /// The cost of the lane.
+        after: u64,
+    },
     /// No lane over UDP joined.
     NoUdp {
         /// The time that was waited for one.
@@ -236,6 +244,10 @@ impl fmt::Display for Why {
             }
             Why::UdpCarriesLess { before, after } => {
                 write!(f, "a lane over UDP carries less by itself: {:.1} MB/s, and TCP {:.1}", mb(after), mb(before))
+            }
+            Why::UdpCostsMore { before, after } => {
+                let (tcp, udp) = (*before as f64 / 1e6, *after as f64 / 1e6);
+                write!(f, "a lane over UDP costs more: {udp:.2} CPU seconds a GB, and TCP {tcp:.2}")
             }
             Why::NoUdp { waited } => {
                 write!(f, "no lane over UDP joined in {} s: a firewall may drop UDP", waited.as_secs())
