@@ -61,6 +61,16 @@ impl Far {
         run.beneath(self.wan.near().prefix())
     }
 
+    /// Another daemon in place of the one that is gone, with the same configuration and port.
+    fn restarted(&self) -> Daemon {
+        let path = self._server.path("serve.toml");
+        let (text, addr) = (std::fs::read_to_string(&path).unwrap(), self.daemon.addr());
+        let any_port = format!("{}:0", self.wan.far().address(0));
+        assert!(text.contains(&any_port), "{text}");
+        std::fs::write(&path, text.replace(&any_port, addr)).unwrap();
+        Daemon::start(self._server.run(["serve", "--json", "--config"]).arg(path).beneath(self.wan.far().prefix()))
+    }
+
     /// The counters from near to far so far.
     fn forward(&self) -> Counters {
         self.wan.counters().unwrap()[0].forward

@@ -138,3 +138,62 @@ fn a_trial_of_quic_behind_a_firewall_leaves_the_transfer_as_it_was() {
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
 }
+
+/// Has the path of a transfer of 300 MiB over QUIC, with these options, lose half once 30 MiB have
+/// gone, until its sender is back at TCP.
+fn goes_back_to_tcp(path: &str, direction: Direction, options: &[&str]) {
+    let far = Far::new(path);
+    let options: Vec<&str> = QUIC.iter().chain(options).copied().collect();
+    let (run, [near, there]) = moving(&far, direction, 300, &options);
+    let running = run.start();
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 30 << 20));
+    far.change("loss=0.5");
+    match direction {
+        Direction::Push => decision(&running, &["tcp"]),
+        Direction::Pull => drop(far.daemon.wait_log("the path loses too much of what lanes over QUIC send")),
+    }
+    far.change("loss=0");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_session_over_quic_on_a_path_that_breaks_goes_on_over_tcp_and_says_so() {
+    for direction in [Direction::Push, Direction::Pull] {
+        goes_back_to_tcp("rate=200Mbit/s,rtt=20ms", direction, &[]);
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn lanes_over_quic_that_keep_to_themselves_leave_a_path_that_breaks_too() {
+    goes_back_to_tcp("rate=200Mbit/s,rtt=2ms", Direction::Push, &[]);
+    goes_back_to_tcp("rate=200Mbit/s,rtt=20ms", Direction::Push, &["--share", "all"]);
+    // A control that only QUIC has does not keep the session from going back.
+    goes_back_to_tcp("rate=200Mbit/s,rtt=20ms", Direction::Pull, &["--congestion", "rate"]);
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_push_over_quic_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_nothing() {
+    let far = Far::new("rate=400Mbit/s,rtt=40ms");
+    files::make(far.client.path("f"), 1, 100 * MIB);
+    let push = |name: &str| {
+        let outcome = far.run("push").args(QUIC).arg("f").arg(far.daemon.url(&format!("data/{name}"))).finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        let text = std::fs::read_to_string(far.client.path(PATHS)).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let rate = |left: &serde_json::Value| left["paths"][0]["rate"]["is"]["bytes_per_second"].as_u64().unwrap();
+    let line = 20_000_000..60_000_000;
+    let mut left = push("first");
+    assert!(line.contains(&rate(&left)), "{left}");
+    left = push("known");
+    assert!(line.contains(&rate(&left)), "{left}");
+    left["paths"][0]["rate"]["is"]["bytes_per_second"] = 1_000_000_000_u64.into();
+    std::fs::write(far.client.path(PATHS), left.to_string()).unwrap();
+    left = push("lied-to");
+    assert!(line.contains(&rate(&left)), "another rate took its place: {left}");
+}

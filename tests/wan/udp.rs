@@ -96,3 +96,27 @@ fn a_stream_over_udp_on_a_path_that_breaks_goes_on_over_tcp() {
     assert_eq!(outcome.code, 0, "{}\n{}", outcome.stderr, far.daemon.log());
     assert!(outcome.stdout == files::bytes(1, 150 * MIB), "{} bytes came", outcome.stdout.len());
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_run_that_dials_again_while_a_breaker_is_open_goes_over_tcp_and_says_why() {
+    for transport in ["udp", "quic"] {
+        let far = Far::new("rate=200Mbit/s,rtt=20ms");
+        files::make(far.client.path("f"), 1, 300 * MIB);
+        let running = far.run("push").args(["--transport", transport, "f"]).arg(far.daemon.url("data/f")).start();
+        running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 30 << 20));
+        far.change("loss=0.5");
+        decision(&running, &["tcp"]);
+        far.change("loss=0");
+        far.daemon.kill();
+        let again = far.restarted();
+        running.wait_event(|event| {
+            let says_why = event["reason"].as_str().is_some_and(|reason| reason.contains("tried again in"));
+            (event["type"] == "lanes" && event["change"] == "tcp" && says_why).then_some(())
+        });
+        let outcome = running.finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", again.log());
+        assert!(!outcome.events_of("fault").is_empty(), "{transport}: {outcome}");
+        tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
+    }
+}

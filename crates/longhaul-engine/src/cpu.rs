@@ -3,6 +3,7 @@
 //! In: work to run and count. Out: CPU seconds for reports and for the bottleneck search. It knows
 //! nothing of the work.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,12 +56,15 @@ pub(crate) struct StageTimes {
 }
 
 impl StageTimes {
-    /// Runs `work` on this thread and counts its CPU time for `stage`.
+    /// Runs `work` on this thread and counts its CPU time for `stage`, but for what of it is
+    /// counted for a stage within it.
     pub(crate) fn count<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let before = thread_nanos();
+        let (before, around) = (thread_nanos(), WITHIN.replace(0));
         let result = work();
+        let all = thread_nanos().saturating_sub(before);
+        let within = WITHIN.replace(around + all);
         if let Some(nanos) = self.cell(stage) {
-            nanos.fetch_add(thread_nanos().saturating_sub(before), Ordering::Relaxed);
+            nanos.fetch_add(all.saturating_sub(within), Ordering::Relaxed);
         }
         result
     }
@@ -82,6 +86,11 @@ impl StageTimes {
     }
 }
 
+thread_local! {
+    /// CPU time of this thread that was counted within the work that is counted now, nanoseconds.
+    static WITHIN: Cell<u64> = const { Cell::new(0) };
+}
+
 /// CPU time of this process so far, in microseconds.
 pub(crate) fn process_micros() -> u64 {
     nanos(ClockId::ProcessCPUTime) / 1000
@@ -94,4 +103,28 @@ fn thread_nanos() -> u64 {
 fn nanos(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_is_counted_for_a_stage_within_another_counts_once() {
+        let times = StageTimes::default();
+        let spin = |ms: u64| {
+            let until = thread_nanos() + ms * 1_000_000;
+            while thread_nanos() < until {}
+        };
+        let before = thread_nanos();
+        times.count(Stage::Net, || {
+            spin(2);
+            times.count(Stage::Hash, || spin(20));
+            times.count(Stage::Hash, || spin(20));
+        });
+        times.count(Stage::Net, || spin(2));
+        let all = (thread_nanos() - before) as f64 / 1e9;
+        let (hash, net) = (times.of(Stage::Hash), times.of(Stage::Net));
+        assert!(hash >= 0.04 && net >= 0.004 && hash + net <= all, "{hash} and {net} of {all}");
+    }
 }

@@ -18,6 +18,9 @@ pub struct LaneCounters {
     /// Bytes that the other host has acknowledged (over TCP one more for the opening, at the end
     /// that dialled).
     pub acked: u64,
+    /// Bytes on their way, neither acknowledged nor found lost, as a congestion control of
+    /// QUIC's has it. 0 where they are not counted.
+    pub flying: u64,
     /// Bytes that were received.
     pub received: u64,
     /// The time to the other host and back.

@@ -75,6 +75,12 @@ impl SharedPath {
         bucket.set_rate(Instant::now(), Some(first.rate.max(1)));
         Arc::new(SharedPath { control, bucket, flying: AtomicU64::new(0), flight: AtomicU64::new(first.flight) })
     }
+
+    /// Has all lanes keep `order` from now on.
+    pub fn follow(&self, now: Instant, order: PathOrder) {
+        self.flight.store(order.flight, Ordering::Relaxed);
+        self.bucket.set_rate(now, Some(order.rate.max(1)));
+    }
 }
 
 /// The place of a lane on a path. It leaves at the latest when this is dropped.
@@ -149,8 +155,7 @@ impl PathPlace {
         self.is_silent.store(false, Ordering::Relaxed);
         self.fly(seen.flying);
         let order = self.path.control.observe(self.lane, seen);
-        self.path.flight.store(order.flight, Ordering::Relaxed);
-        self.path.bucket.set_rate(now, Some(order.rate.max(1)));
+        self.path.follow(now, order);
         // It ended meanwhile, on another thread.
         if self.is_over() {
             self.end();

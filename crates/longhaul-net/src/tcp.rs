@@ -312,6 +312,7 @@ fn counters(state: ConnectionState) -> LaneCounters {
             path_mtu: known(state.path_mtu),
         },
         waits: SendWaits { busy: state.busy, receiver: state.receiver_limited, buffer: state.buffer_limited },
+        ..LaneCounters::default()
     }
 }
 

@@ -15,6 +15,7 @@ use longhaul_net::{
     dial_control_over,
 };
 use longhaul_proto::Message;
+use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
@@ -27,7 +28,7 @@ use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::wish::Wish;
 use super::{Publishing, Run};
-use crate::api::{Reach, Remote, Transport, Verify};
+use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, Reach, Remote, Transport, Verify};
 use crate::budget::{
     self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP,
 };
@@ -140,7 +141,7 @@ impl Run {
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
-        let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
+        let telling = self.telling(start, (transport, granted.count));
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
@@ -267,7 +268,10 @@ impl Run {
     /// for UDP where ssh leads has lanes over TCP, or through ssh, if no datagram comes: a way
     /// straight there is waited for a while, as only that carries any.
     async fn first_transport(&self, ways: Option<&Ways>) -> message::Transport {
-        let wanted = self.transport();
+        let wanted = match self.broken_for() {
+            Some(_) => message::Transport::Tcp,
+            None => self.transport(),
+        };
         let Some(ways) = ways.filter(|_| wanted == message::Transport::Udp) else { return wanted };
         self.udp.has_others();
         if self.udp.is_closed() {
@@ -275,6 +279,24 @@ impl Run {
         }
         ways.wait(UDP_WAY_WAIT).await;
         if ways.carries(wanted) { wanted } else { message::Transport::Tcp }
+    }
+
+    /// The time for which no lane over UDP or QUIC is dialled on the path of now, as the breaker of
+    /// an earlier session is open. `None` if one may be.
+    fn broken_for(&self) -> Option<Duration> {
+        self.known.past().broken_for(Instant::now())
+    }
+
+    /// Hears of a session that begins so, with lanes over this: also why it begins over TCP, if
+    /// another transport was asked for.
+    fn telling(&self, start: Event, (over, lanes): (message::Transport, u32)) -> Arc<StartEvent> {
+        let (telling, asked) = (Arc::new(StartEvent::new(self.observer.clone(), start)), self.transport());
+        if let Some(left) = self.broken_for().filter(|_| over != asked && over == message::Transport::Tcp) {
+            let reason = LanesReason::Search(Why::StillBroken { left });
+            tracing::info!(target: "longhaul::session", %reason, "lanes go over TCP");
+            telling.event(Event::Lanes(LanesTuned { seconds: 0.0, lanes, change: LanesChange::Tcp, reason }));
+        }
+        telling
     }
 
     /// Whether lanes may come to run over something else. QUIC has none without encryption, and
@@ -305,10 +327,11 @@ impl Run {
                 Fault::new(FaultCode::Usage, Blame::Local, format_args!("not a congestion control: {e}"))
             })?,
         };
-        let (transport, choose) = (self.transport(), self.may_change_transport());
+        let is_broken = self.broken_for().is_some();
+        let (transport, choose) = (self.transport(), self.may_change_transport() && !is_broken);
         let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
         let exact_chunks = self.settings.chunk.is_some();
-        let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp());
+        let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp() && !is_broken);
         Ok(Flow {
             lanes_max,
             congestion,
@@ -328,7 +351,7 @@ impl Run {
         if let Some(ways) = ways {
             let (first, may_change) = (self.transport(), self.may_change_transport());
             return Arc::new(move |chosen, asked, segment_max| {
-                let is_free = may_change || first == message::Transport::Udp;
+                let is_free = may_change || first != message::Transport::Tcp;
                 let transport = if is_free || asked == message::Transport::Ssh { asked } else { first };
                 tried(ways.connect(chosen, transport, segment_max)?)
             });
@@ -340,10 +363,15 @@ impl Run {
         let (protection, first, may_change) = (self.protection(), self.transport(), self.may_change_transport());
         Arc::new(move |chosen, asked, segment_max| {
             // What is granted is the other side's wish; what may be, this side's. A session goes
-            // back from UDP only to TCP.
-            let transport = if may_change || first == message::Transport::Udp { asked } else { first };
+            // back from UDP and QUIC only to TCP.
+            let is_free = may_change || first != message::Transport::Tcp;
+            let transport = if is_free { asked } else { first };
             let (local, addr) = chosen.map_or((None, addr), |path| path.addresses(addr));
             let mut options = LaneOptions { local, segment_max, ..options.clone() };
+            if transport == message::Transport::Tcp && first == message::Transport::Quic {
+                // The user named one of QUIC's.
+                options.congestion = Congestion::Auto;
+            }
             if several {
                 options.deadline = PATH_ANSWERS;
             }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use super::ssh::Ways;
 use super::udp_way::Dialled;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::join::{Unjoined, join};
+use crate::lanes::past::PathPast;
 use crate::lanes::replace::Dial;
 use crate::lanes::udp::join::{JoinedUdp, UdpOrder, UdpTerms, dial};
 use crate::lanes::{JoinedLane, StreamLane};
@@ -39,9 +41,10 @@ impl Run {
         let (key, session, ahead) = (JoinKey(control.exporter), welcome.session, Mutex::new(ahead));
         let (paths, segments, watch) = (self.paths.clone(), self.segments.clone(), self.watch.clone());
         let (addr, udp, dials) = (control.peer_addr, self.udp.clone(), self.udp.begin());
-        let terms = UdpTerms { session, ..UdpTerms::of(control) };
+        let (terms, way_back) = (UdpTerms { session, ..UdpTerms::of(control) }, WayBack::of(self.known.past(), flow));
         let (begins_with_udp, mixes_udp) = (flow.transport == message::Transport::Udp, flow.udp_beside_tcp);
         Arc::new(move |id, transport| {
+            way_back.note(transport);
             let is_udp = transport == message::Transport::Udp;
             if is_udp != begins_with_udp && !mixes_udp {
                 // A session is asked for lanes over UDP as such, or has none of them.
@@ -127,6 +130,28 @@ pub(super) fn udp_door(control: &Control, ways: Option<Arc<Ways>>) -> UdpDoor {
     })
 }
 
+/// Notes when a session that began over UDP or QUIC goes back to TCP: the breaker of a side has
+/// opened. The side that sends says no more of it than that.
+struct WayBack {
+    past: PathPast,
+    begins_with: message::Transport,
+    is_noted: AtomicBool,
+}
+
+impl WayBack {
+    fn of(past: PathPast, flow: &Flow) -> WayBack {
+        WayBack { past, begins_with: flow.transport, is_noted: AtomicBool::new(false) }
+    }
+
+    /// A lane is dialled over this.
+    fn note(&self, over: message::Transport) {
+        let left = matches!(self.begins_with, message::Transport::Udp | message::Transport::Quic);
+        if left && over == message::Transport::Tcp && !self.is_noted.swap(true, Ordering::Relaxed) {
+            self.past.broke_there(Instant::now());
+        }
+    }
+}
+
 /// Dials a lane over UDP.
 fn dial_udp(ends: Option<(Option<IpAddr>, SocketAddr)>, id: LaneId, terms: &UdpTerms) -> Result<JoinedUdp, Unjoined> {
     let (local, to) = ends.ok_or_else(no_way)?;
@@ -161,6 +186,30 @@ fn log_dialled(id: LaneId, transport: message::Transport, joined: &Result<Joined
         ),
         Err(fault) => {
             tracing::debug!(target: "longhaul::session", lane = id.0, over = ?transport, %fault, "a lane did not join")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_went_back_to_tcp_shuts_its_path_once_and_one_that_began_there_does_not() {
+        use message::Transport::{Quic, Tcp, Udp};
+        for (begins_with, over, shuts) in
+            [(Udp, Tcp, true), (Quic, Tcp, true), (Quic, Quic, false), (Tcp, Tcp, false), (Tcp, Udp, false)]
+        {
+            let past = PathPast::default();
+            let way_back = WayBack::of(past.clone(), &Flow { transport: begins_with, ..Flow::default() });
+            way_back.note(over);
+            way_back.note(over);
+            let times = past.breaker(Instant::now()).times;
+            assert_eq!(
+                (past.broken_for(Instant::now()).is_some(), times),
+                (shuts, u32::from(shuts)),
+                "{begins_with:?}"
+            );
         }
     }
 }

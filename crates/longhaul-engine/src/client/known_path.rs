@@ -1,14 +1,15 @@
 //! Uses what earlier pushes found out about a path, and finds out for later ones.
 //!
 //! In: the control connection of each session, the decisions of the search for lanes, and the rate
-//! that lanes over UDP found. Out: the number of lanes and the congestion control to begin with, to
-//! `connect` and `session`, and the path of UDP lanes with the rate that is known; at the end of
-//! the run the facts of the path, to the program's [`PathMemory`]. It knows no lanes and no files.
+//! that lanes over UDP or QUIC found. Out: the number of lanes and the congestion control to begin
+//! with, to `connect` and `session`, and the path of UDP and QUIC lanes with the rate that is
+//! known; at the end of the run the facts of the path, to the program's [`PathMemory`]. It knows no
+//! lanes and no files.
 //!
 //! Only a push finds anything out: in a pull the daemon searches. Of lanes over TCP, the search
 //! judges number and control; and only what it decided counts, as a second in which something else
-//! than the path was the limit says nothing about the path. Of lanes over UDP, the rate is known,
-//! as it is this program that decides it.
+//! than the path was the limit says nothing about the path. Of lanes over UDP and QUIC, the rate is
+//! known, as it is this program that decides it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,7 @@ use longhaul_proto::tuning::Why;
 use longhaul_proto::udp::control;
 
 use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, PathFacts, PathKey, PathMemory, PathRate};
+use crate::lanes::past::PathPast;
 use crate::lanes::udp::path::UdpPath;
 
 /// The path of a run to its daemon. Clones share it.
@@ -36,6 +38,9 @@ struct State {
     /// judged them; the inner: what was known is not so any more.
     lanes: Option<u32>,
     congestion: Option<Option<String>>,
+    /// The paths of this run's sessions, as they leave them to one another, and the one of now.
+    pasts: Vec<(PathKey, PathPast)>,
+    past: PathPast,
     /// The path of the UDP lanes of the last session, and the rate that one before it found.
     udp: Option<UdpPath>,
     rate: Option<PathRate>,
@@ -55,7 +60,6 @@ impl KnownPath {
     /// Looks the path of a control connection up. What is known counts if the round trip is about
     /// what it was then.
     pub(crate) async fn meet(&self, control: &Control) {
-        let Some(memory) = self.memory.clone() else { return };
         if control.peer_addr.ip().is_unspecified() || control.rtt.is_zero() {
             return;
         }
@@ -65,17 +69,23 @@ impl KnownPath {
             local: control.local_addr.ip(),
             interface: control.interface(),
         };
-        let asked = key.clone();
-        let known = tokio::task::spawn_blocking(move || memory.recall(&asked)).await;
-        self.met(key, control.rtt, known.ok().flatten());
+        let known = match self.memory.clone() {
+            Some(memory) => {
+                let asked = key.clone();
+                tokio::task::spawn_blocking(move || memory.recall(&asked)).await.ok().flatten()
+            }
+            None => None,
+        };
+        self.met(key, control.rtt, known);
     }
 
     fn met(&self, key: PathKey, rtt: Duration, known: Option<PathFacts>) {
         let mut state = self.lock();
         if state.met.as_ref().is_some_and(|(before, _)| *before != key) {
             // What was found out belongs to another path.
-            *state = State::default();
+            *state = State { pasts: std::mem::take(&mut state.pasts), ..State::default() };
         }
+        state.past = state.past_of(&key);
         state.recalled = known.filter(|facts| facts.rtt.abs_diff(rtt) <= (facts.rtt / 4).max(RTT_SLACK));
         state.met = Some((key, rtt));
         if let Some(facts) = &state.recalled {
@@ -100,9 +110,14 @@ impl KnownPath {
         let recalled = || state.recalled.as_ref().and_then(|facts| facts.rate).map(|(rate, _)| rate);
         let known = state.rate.or_else(recalled);
         let known = known.map(|rate| control::KnownPath { rate: rate.bytes_per_second, round_trip: rate.rtt });
-        let path = UdpPath::new(share).known(known);
+        let path = UdpPath::new(share).after(state.past.with_known(known));
         (state.udp, state.is_beside_tcp) = (Some(path.clone()), false);
         path
+    }
+
+    /// The path of the session of now, as sessions of this run leave it to one another.
+    pub(crate) fn past(&self) -> PathPast {
+        self.lock().past.clone()
     }
 
     /// Has the memory keep what this run found out. What it did not find out stays as it is known.
@@ -119,10 +134,23 @@ impl KnownPath {
 }
 
 impl State {
+    /// The path of this key. The oldest of many is forgotten.
+    fn past_of(&mut self, key: &PathKey) -> PathPast {
+        if let Some((_, past)) = self.pasts.iter().find(|(known, _)| known == key) {
+            return past.clone();
+        }
+        if self.pasts.len() >= PASTS_MAX {
+            self.pasts.remove(0);
+        }
+        let past = PathPast::default();
+        self.pasts.push((key.clone(), past.clone()));
+        past
+    }
+
     /// The rate that the run found last.
     fn rate_found(&self) -> Option<PathRate> {
         let alone = self.udp.as_ref().filter(|_| !self.is_beside_tcp);
-        let found = alone.and_then(UdpPath::finding);
+        let found = alone.and_then(UdpPath::finding).or_else(|| self.past.finding());
         let found = found.map(|found| PathRate { bytes_per_second: found.rate, rtt: found.round_trip });
         found.or(self.rate)
     }
@@ -198,6 +226,8 @@ impl Observer for WithKnownPath {
     }
 }
 
+/// Paths of a run that are remembered: addresses of one host are few.
+const PASTS_MAX: usize = 16;
 /// On short paths a round trip differs by more than a quarter from one connection to the next.
 const RTT_SLACK: Duration = Duration::from_millis(1);
 
@@ -205,11 +235,14 @@ const RTT_SLACK: Duration = Duration::from_millis(1);
 mod tests {
     use longhaul_core::LaneId;
     use longhaul_net::PublicKey;
+    use longhaul_proto::udp::breaker::BreakerPast;
     use longhaul_proto::udp::control::UdpLaneLimit;
     use longhaul_proto::udp::sending::UdpSample;
     use longhaul_proto::udp::status::Counts;
 
     use super::*;
+    use crate::lanes::past::tests::FixedFinding;
+    use crate::lanes::udp::path::PathLeave;
     use crate::lanes::worker::pacer::Pacer;
 
     struct Nobody;
@@ -306,6 +339,35 @@ mod tests {
         assert!(path.lock().news(SystemTime::now()).is_some(), "the same path again");
         path.met(key(3), RTT, None);
         assert_eq!(path.lock().news(SystemTime::now()), None);
+    }
+
+    #[test]
+    fn the_rate_that_lanes_over_quic_found_is_kept_and_is_known_to_the_next_session() {
+        let path = KnownPath::default();
+        path.met(key(2), RTT, None);
+        let found = control::KnownPath { rate: 80_000_000, round_trip: RTT };
+        path.udp_path(PathShare::Fair).past().found_by(Box::new(FixedFinding(Some(found))));
+        let (_, kept) = path.lock().news(SystemTime::now()).expect("news");
+        assert_eq!(kept.rate.map(|(rate, _)| rate), Some(PathRate { bytes_per_second: 80_000_000, rtt: RTT }));
+        assert_eq!(path.udp_path(PathShare::Fair).past().known(), Some(found));
+        path.met(key(3), RTT, None);
+        assert_eq!(path.udp_path(PathShare::Fair).past().known(), None, "it is another path");
+    }
+
+    #[test]
+    fn a_path_whose_breaker_is_open_stays_shut_for_the_run_and_another_one_is_not() {
+        let (path, now) = (KnownPath::default(), std::time::Instant::now());
+        path.met(key(2), RTT, None);
+        path.past().broke(now, BreakerPast { times: 1, open: Duration::from_secs(30) });
+        path.met(key(3), RTT, None);
+        assert_eq!(path.past().broken_for(now), None);
+        path.met(key(2), RTT, None);
+        assert_eq!(path.past().broken_for(now), Some(Duration::from_secs(30)));
+        let (session, pacer) = (path.udp_path(PathShare::Fair), Pacer::new(None));
+        session.begin(LaneId(1), RTT, &pacer);
+        assert!(matches!(session.leave(&pacer), PathLeave::Over(_)));
+        (4..40).for_each(|n| path.met(key(n), RTT, None));
+        assert_eq!(path.lock().pasts.len(), PASTS_MAX);
     }
 
     #[test]

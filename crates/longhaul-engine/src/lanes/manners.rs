@@ -4,11 +4,12 @@
 //! In: lanes that join, and handles of those that stand, each round trip. Out: the rate of the
 //! account on which all lanes draw, to each connection the rate that it may pace at, and changes
 //! for people. One control serves all lanes of a session on a path whose rate the kernel controls;
-//! `own` has the one of those over QUIC. The account keeps the sum, so that the others take
-//! at once what a lane leaves while it repairs a loss or measures its round trip; connections pace
-//! below it, each at more than its part, so that a piece does not leave as a burst. It knows no
-//! sockets and no messages.
+//! `own` has the one of those over QUIC, and `breakers` what stops these on a path that is broken.
+//! The account keeps the sum, so that the others take at once what a lane leaves while it repairs a
+//! loss or measures its round trip; connections pace below it, each at more than its part, so that
+//! a piece does not leave as a burst. It knows no sockets and no messages.
 
+mod breakers;
 mod own;
 
 use std::collections::HashMap;
@@ -20,8 +21,11 @@ use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, LaneStream};
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::manners::{PathControl, PathPhase, PathRound};
 use longhaul_proto::tuning::road::RoadSums;
+use longhaul_proto::wire::message::Transport;
 
+use self::breakers::QuicBreakers;
 use self::own::OwnPaths;
+use super::past::PathPast;
 use super::tune::{LaneTask, TuningStep, delivered_between};
 use super::worker::pacer::Pacer;
 use crate::api::LanesChange;
@@ -37,6 +41,8 @@ pub(crate) struct LaneManners {
     path_of: HashMap<LaneId, PathEnds>,
     /// The paths of lanes whose transport has a control of its own.
     own: OwnPaths,
+    /// Their breakers, at a sender. `None` at a receiver.
+    breakers: Option<QuicBreakers>,
     /// Whether all lanes that stand are on one of them.
     are_all: bool,
     steps: Vec<TuningStep>,
@@ -114,23 +120,31 @@ enum ToldState {
 
 impl LaneManners {
     /// The manners of a side that begins.
-    pub(crate) fn new(role: Role, share: PathShare) -> LaneManners {
+    pub(crate) fn new(role: Role, share: PathShare, past: PathPast) -> LaneManners {
         let keeps = role == Role::Sender && share != PathShare::All;
-        let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::default(), HashMap::new(), Vec::new());
-        LaneManners { keeps, share, paths, path_of, own, are_all: false, steps, past: RoadSums::default() }
+        let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::new(past.clone()), HashMap::new(), Vec::new());
+        let breakers = (role == Role::Sender).then(|| QuicBreakers::new(share, past));
+        LaneManners { keeps, share, paths, path_of, own, breakers, are_all: false, steps, past: RoadSums::default() }
     }
 
     /// Takes a lane that joined. `pacer`: has the rate that was asked for.
     pub(crate) fn joined(&mut self, id: LaneId, stream: &LaneStream, pacer: &Pacer) {
         let (lane, facts) = (stream.handle(), stream.handle().facts());
         // Within a host there is no path, and what ssh does is its own affair.
-        if !self.keeps || !facts.has_manners() || lane.is_within_host() {
+        if !facts.has_manners() || lane.is_within_host() {
+            return;
+        }
+        let ends = (stream.interface(), stream.peer_addr().map(|peer| peer.ip()));
+        if let Some(breakers) = self.breakers.as_mut().filter(|_| facts.transport == Transport::Quic) {
+            let round_trip = lane.counters().map(|counters| counters.round_trip.smoothed).unwrap_or_default();
+            breakers.joined(Instant::now(), id, ends, round_trip);
+        }
+        if !self.keeps {
             return;
         }
         if self.share == PathShare::Polite {
             lane.set_scavenger();
         }
-        let ends = (stream.interface(), stream.peer_addr().map(|peer| peer.ip()));
         match facts.congestion_control {
             CongestionControl::Kernel => self.joined_path(id, ends, Instant::now()),
             CongestionControl::Own => self.own.joined(id, &lane, ends, self.share, pacer),
@@ -196,6 +210,20 @@ impl LaneManners {
             }
         }
         true
+    }
+
+    /// Has the breakers of paths of lanes over QUIC look at the lanes that stand. Gives the lanes
+    /// that are over.
+    pub(crate) fn guard<'a>(&mut self, now: Instant, lanes: impl Iterator<Item = LaneMet<'a>> + Clone) -> Vec<LaneId> {
+        let Some(breakers) = &mut self.breakers else { return Vec::new() };
+        let found = breakers.look(now, lanes);
+        found.orders.into_iter().for_each(|(ends, order)| self.own.restrain(now, ends, order));
+        found.over
+    }
+
+    /// Whether a path of lanes over QUIC is broken: they are of no use to this session any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.breakers.as_ref().is_some_and(QuicBreakers::is_broken)
     }
 
     /// The paths on which lanes stand.
@@ -423,6 +451,14 @@ const ASKED_USED: f64 = 0.1;
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// The time between two changes that people are told of.
 const TELL_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+impl LaneManners {
+    /// Breaks a path of lanes over QUIC.
+    pub(crate) fn break_quic(&mut self) {
+        self.breakers.iter_mut().for_each(|breakers| breakers.open(Instant::now(), (None, None)));
+    }
+}
 
 #[cfg(test)]
 mod tests;

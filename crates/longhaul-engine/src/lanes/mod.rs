@@ -6,7 +6,8 @@
 //! stands, and `pool` is all lanes of one side, under its `rules`. `event` is what they tell their
 //! session. `tune` and `shares` decide how many lanes there are and how fast they go, `health`
 //! which to give up, `replace` what takes their place, `manners` what they leave to others on the
-//! path, and `bottleneck` what they wait for. It knows no messages of sessions and no machines.
+//! path, and `bottleneck` what they wait for. `past` is what sessions of a run leave to one
+//! another. It knows no messages of sessions and no machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;
@@ -15,6 +16,7 @@ mod health;
 pub(crate) mod join;
 mod lane;
 mod manners;
+pub(crate) mod past;
 pub(crate) mod pool;
 pub(crate) mod registry;
 pub(crate) mod replace;

@@ -6,6 +6,7 @@
 //! themselves, `health` finds those to give up. The machines decide what becomes of a lost lane's
 //! unit. It knows no messages and no machines.
 
+mod quic;
 mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
-        let manners = LaneManners::new(rules.role, rules.path.share());
+        let manners = LaneManners::new(rules.role, rules.path.share(), rules.path.past().clone());
         Lanes {
             role: rules.role,
             running: BTreeMap::new(),
@@ -270,6 +271,7 @@ impl Lanes {
             return None;
         }
         self.next_sample = now + SAMPLE_EVERY;
+        self.guard_quic(now);
         self.running.values().for_each(|lane| self.retired.road.see(&lane.handle));
         Some(self.running.values_mut().map(StandingLane::doing).collect())
     }
@@ -312,6 +314,7 @@ impl Lanes {
         let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
         changes.extend(self.manners.take_steps());
         changes.extend(self.leave_udp(&changes));
+        changes.extend(self.leave_quic(&changes));
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),

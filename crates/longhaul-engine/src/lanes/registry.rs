@@ -281,6 +281,9 @@ impl Registry {
         };
         // The accepting end sends as well (pull): its congestion control must not be the host's by
         // accident.
+        let transport = stream.handle().facts().transport;
+        // A session that left QUIC for TCP was asked for a control of QUIC's.
+        let congestion = congestion.try_for_peer(transport).map_or(Congestion::Auto, |()| congestion);
         stream.set_congestion(&congestion)?;
         join::confirm(&mut stream)?;
         listener.hear(LaneEvent::Joined(StreamLane { id, stream, taken: true }.into()));

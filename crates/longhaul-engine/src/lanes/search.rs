@@ -50,6 +50,13 @@ impl LaneSearch {
         self.tuning.as_mut().map_or(0, Tuning::leave_udp)
     }
 
+    /// Lanes over QUIC are of no use any more: no other transport than TCP is tried.
+    pub(super) fn end_choice(&mut self) {
+        if let Some(tuning) = &mut self.tuning {
+            tuning.leave_udp();
+        }
+    }
+
     /// Whether lanes over UDP carry alone, and the search among those over TCP waits.
     pub(super) fn is_parked(&self) -> bool {
         self.tuning.as_ref().is_some_and(Tuning::is_parked)

@@ -46,6 +46,8 @@ pub(crate) struct Tuning {
     algorithms: Vec<String>,
     since: Instant,
     last_looks: HashMap<LaneId, PreviousLook>,
+    /// Processor time that lanes had spent on moving bytes when they were last looked at.
+    spent: Duration,
 }
 
 /// A lane's counters at the last look.
@@ -75,7 +77,7 @@ pub(crate) struct RunningLane {
 }
 
 /// The demand of a session on its lanes at the end of a second.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
     /// Bytes that no lane has sent. `None` if not known.
     pub(crate) remaining: Option<u64>,
@@ -86,6 +88,10 @@ pub(crate) struct Demand {
     /// Whether it is the network that held it up, by whatever, or a receiver whose system drops
     /// datagrams.
     pub(crate) is_by_network: bool,
+    /// Whether this host's processors held it up.
+    pub(crate) is_by_processors: bool,
+    /// Processor time that lanes of this side have spent on moving bytes so far.
+    pub(crate) spent: Duration,
     /// Whether more lanes would carry no more, or take it from others.
     pub(crate) is_full: bool,
 }
@@ -152,6 +158,7 @@ impl Tuning {
             unit: rules.unit,
             algorithms,
             since: Instant::now(),
+            spent: Duration::ZERO,
             last_looks: HashMap::new(),
         })
     }
@@ -193,7 +200,8 @@ impl Tuning {
         // A path that TCP fills carries no more by another transport. Where windows hold lanes
         // back, a queue is not theirs.
         let has_room = !demand.is_full || demand.is_by_window;
-        let demand = Demand { is_hindered: demand.is_hindered && !is_trying && has_room, ..demand };
+        let spent = demand.spent.saturating_sub(std::mem::replace(&mut self.spent, demand.spent));
+        let demand = Demand { is_hindered: demand.is_hindered && !is_trying && has_room, spent, ..demand };
         // At the end the search decides, even during a trial: it knows for which lanes the others
         // wait.
         let chosen = if remaining == Some(0) { None } else { self.choose(elapsed, &samples, lanes, demand) };
@@ -331,6 +339,7 @@ mod tests {
             unit: 4 << 20,
             algorithms: Vec::new(),
             since: Instant::now(),
+            spent: Duration::ZERO,
             last_looks: HashMap::new(),
         };
         let lanes = [0, 1].map(|id| (LaneId(id), longhaul_net::LaneStream::pair().expect("a pair").0.handle()));
@@ -353,6 +362,7 @@ mod tests {
                 is_by_window: false,
                 is_by_network: shown.hindered,
                 is_full: shown.full,
+                ..Demand::default()
             };
             let changes = tuning.second(now, &looks, None, demand);
             decided.extend(changes.into_iter().map(|change| (place + 1, change.task)));

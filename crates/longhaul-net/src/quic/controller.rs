@@ -90,6 +90,7 @@ impl Watched {
             self.heard = now;
         }
         self.sight.sent(bytes, self.mtu);
+        self.figures.flying.store(self.sight.seen.flying, Ordering::Relaxed);
         let Some(place) = self.figures.place() else { return };
         let is_heard = now.saturating_duration_since(self.heard) <= self.sight.answers_within();
         // Less may be an acknowledgement alone, which nobody answers.
@@ -102,6 +103,7 @@ impl Watched {
 
     fn tell(&self) {
         self.figures.window.store(self.span(), Ordering::Relaxed);
+        self.figures.flying.store(self.sight.seen.flying, Ordering::Relaxed);
     }
 
     /// Bytes that may be on their way.

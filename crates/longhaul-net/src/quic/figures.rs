@@ -48,6 +48,8 @@ pub(crate) struct Figures {
     pub(crate) acked: AtomicU64,
     /// Bytes found lost so far.
     pub(crate) lost: AtomicU64,
+    /// Bytes on their way.
+    pub(crate) flying: AtomicU64,
     /// Bytes that may be on their way at a time.
     pub(crate) window: AtomicU64,
     /// The rate limit in bytes/s; 0 means no limit.
@@ -73,6 +75,7 @@ impl Default for Figures {
         Figures {
             acked: AtomicU64::default(),
             lost: AtomicU64::default(),
+            flying: AtomicU64::default(),
             window: AtomicU64::default(),
             ceiling: AtomicU64::default(),
             asked: AtomicU64::default(),

@@ -93,6 +93,7 @@ impl LaneHold for QuicHold {
             sent: stats.udp_tx.bytes,
             resent: count(&shared.figures.lost),
             acked: count(&shared.figures.acked),
+            flying: count(&shared.figures.flying),
             received: stats.udp_rx.bytes,
             round_trip: RoundTrip { min: Some(path.min_rtt), smoothed: path.rtt, ..RoundTrip::default() },
             packets: Packets {

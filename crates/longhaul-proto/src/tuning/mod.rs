@@ -164,6 +164,14 @@ pub enum Why {
         /// The rate of the lane.
         after: u64,
     },
+    /// A lane over UDP carried as much by itself as TCP did, or processors limited, and it cost
+    /// more processor time.
+    UdpCostsMore {
+        /// The cost of TCP, nanoseconds of processor time a MB.
+        before: u64,
+        /// The cost of the lane.
+        after: u64,
+    },
     /// No lane over UDP joined.
     NoUdp {
         /// The time that was waited for one.
@@ -173,6 +181,13 @@ pub enum Why {
     UdpBroken,
     /// The last lane over UDP was lost.
     UdpLost,
+    /// The breaker of lanes over QUIC has opened: the path loses too much of what they send.
+    QuicBroken,
+    /// The breaker of an earlier session of the run is still open on this path.
+    StillBroken {
+        /// The time until lanes over UDP and QUIC may be tried there again.
+        left: Duration,
+    },
     /// The path is full: faster lanes would only fill its queue.
     PathFull {
         /// The most that it was seen to carry in the last minute.
@@ -230,11 +245,22 @@ impl fmt::Display for Why {
             Why::UdpCarriesLess { before, after } => {
                 write!(f, "a lane over UDP carries less by itself: {:.1} MB/s, and TCP {:.1}", mb(after), mb(before))
             }
+            Why::UdpCostsMore { before, after } => {
+                let (tcp, udp) = (*before as f64 / 1e6, *after as f64 / 1e6);
+                write!(f, "a lane over UDP costs more: {udp:.2} CPU seconds a GB, and TCP {tcp:.2}")
+            }
             Why::NoUdp { waited } => {
                 write!(f, "no lane over UDP joined in {} s: a firewall may drop UDP", waited.as_secs())
             }
             Why::UdpBroken => f.write_str("the path loses too much of what lanes over UDP send"),
             Why::UdpLost => f.write_str("the last lane over UDP was lost"),
+            Why::StillBroken { left } => write!(
+                f,
+                "the path lost too much of what lanes over UDP or QUIC sent, which are tried again in {} s at the \
+                 earliest",
+                left.as_secs_f64().ceil()
+            ),
+            Why::QuicBroken => f.write_str("the path loses too much of what lanes over QUIC send"),
             Why::PathFull { most } => {
                 write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
             }

@@ -8,7 +8,8 @@
 //! there is nothing to try, and if both together carry hardly more than TCP alone, TCP stays. Lanes
 //! over UDP keep the session's share of the path by a control of their own, which must not run
 //! beside that of TCP for long: if they pay they go on alone, and if they carry less by themselves
-//! than TCP did, that is taken back.
+//! than TCP did, that is taken back. If they carry as much, or less as this host's processors
+//! limit, the one that costs less processor time a byte carries on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,6 +53,11 @@ pub struct Carried {
     /// Whether it is the network that limits, by whatever, or a receiver whose system drops the
     /// datagrams of lanes over [`Choice::rival`]: what these carry is what they can.
     pub by_network: bool,
+    /// Whether it is this host's processors that limit.
+    pub by_processors: bool,
+    /// Processor time that lanes of this side spent on moving bytes in it, encryption included. 0
+    /// if that is unknown.
+    pub spent: Duration,
     /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }
@@ -84,6 +90,11 @@ pub struct Choice {
     /// Bytes that TCP and the other delivered in the seconds that are judged, and the length of
     /// these.
     judged: (u64, u64, Duration),
+    /// Processor time of these seconds, and the length of those of them in which processors
+    /// limited.
+    judged_costs: (Duration, Duration),
+    /// The cost of lanes over TCP before the trial: see [`Choice::cost`].
+    tcp_cost: Option<u64>,
     /// The rate of lanes over TCP in each of the last seconds, bytes/s, the latest last.
     late: VecDeque<u64>,
 }
@@ -125,7 +136,15 @@ impl Choice {
     pub fn new(rivals: impl IntoIterator<Item = Rival>) -> Choice {
         let rivals: VecDeque<_> = rivals.into_iter().collect();
         let phase = if rivals.is_empty() { TransportPhase::Over } else { TransportPhase::Watch };
-        Choice { rivals, phase, elapsed: Duration::ZERO, judged: (0, 0, Duration::ZERO), late: VecDeque::new() }
+        Choice {
+            rivals,
+            phase,
+            elapsed: Duration::ZERO,
+            judged: (0, 0, Duration::ZERO),
+            judged_costs: (Duration::ZERO, Duration::ZERO),
+            tcp_cost: None,
+            late: VecDeque::new(),
+        }
     }
 
     /// The transport that is tried, or would be next. `None` if there is no other than TCP.
@@ -205,6 +224,7 @@ impl Choice {
         if carried.remaining.is_some_and(|left| left < before.saturating_mul(WORTH_SECONDS)) {
             return None;
         }
+        self.tcp_cost = self.cost();
         self.enter(TransportPhase::Wait { before });
         Some(TransportDecision::Try(rival, Why::Trying { rate: before }))
     }
@@ -246,10 +266,11 @@ impl Choice {
         })
     }
 
-    /// Whether lanes carry as much alone as TCP did. Seconds in which another part than the network
-    /// limits say nothing of them.
+    /// Whether lanes alone are as good as TCP was: whether they carry more, or cost no more where
+    /// that is alike, or where they carry less as processors limit. Seconds in which another part
+    /// than these or the network limits say nothing of them.
     fn prove(&mut self, rival: Rival, before: u64, carried: &Carried) -> Option<TransportDecision> {
-        if carried.by_network {
+        if carried.by_network || carried.by_processors {
             self.add(carried);
         }
         if self.judged.2 < JUDGED_FOR {
@@ -259,15 +280,37 @@ impl Choice {
             return None;
         }
         // What lanes over TCP still finish is none of it.
-        let (_, after) = self.rates();
+        let ((_, after), costs) = (self.rates(), self.tcp_cost.zip(self.cost()));
+        let (is_alike, is_pressed) = (after.abs_diff(before) as f64 <= before as f64 * ALIKE, self.is_pressed());
         self.enter(TransportPhase::Over);
-        (after < before).then_some(TransportDecision::Return(rival, Why::UdpCarriesLess { before, after }))
+        let why = match costs {
+            Some((tcp, udp)) if is_alike || is_pressed && after < before => {
+                (udp as f64 > tcp as f64 * COSTS_MORE).then_some(Why::UdpCostsMore { before: tcp, after: udp })
+            }
+            _ => (after < before).then_some(Why::UdpCarriesLess { before, after }),
+        };
+        why.map(|why| TransportDecision::Return(rival, why))
+    }
+
+    /// Whether processors limited for most of the time that is judged.
+    fn is_pressed(&self) -> bool {
+        self.judged_costs.1 * 2 > self.judged.2
+    }
+
+    /// Nanoseconds of processor time that a MB cost in the seconds that are judged. `None` if it is
+    /// not known, or next to nothing was carried.
+    fn cost(&self) -> Option<u64> {
+        let (bytes, spent) = (u128::from(self.judged.0) + u128::from(self.judged.1), self.judged_costs.0);
+        let cost = (spent.as_nanos() * 1_000_000).checked_div(bytes)?;
+        u64::try_from(cost).ok().filter(|cost| *cost > 0)
     }
 
     fn add(&mut self, carried: &Carried) {
         self.judged.0 += carried.tcp;
         self.judged.1 += carried.rival;
         self.judged.2 += carried.elapsed;
+        self.judged_costs.0 += carried.spent;
+        self.judged_costs.1 += if carried.by_processors { carried.elapsed } else { Duration::ZERO };
     }
 
     /// Bytes/s over TCP, and over the other.
@@ -278,6 +321,7 @@ impl Choice {
 
     fn enter(&mut self, phase: TransportPhase) {
         (self.phase, self.elapsed, self.judged) = (phase, Duration::ZERO, (0, 0, Duration::ZERO));
+        self.judged_costs = (Duration::ZERO, Duration::ZERO);
     }
 }
 
@@ -316,6 +360,10 @@ const JUDGED_FOR: Duration = Duration::from_secs(3);
 const PROVED_WITHIN: Duration = Duration::from_secs(15);
 /// The rate of both, as a multiple of TCP alone, that pays. Scatter alone makes a tenth.
 const PAYS: f64 = 1.15;
+/// Two carry alike whose rates differ by this part, and one costs more than the other from this
+/// multiple on. Seconds of one path scatter by as much.
+const ALIKE: f64 = 0.05;
+const COSTS_MORE: f64 = 1.05;
 /// No trial is made for fewer bytes than TCP moves in this many seconds.
 const WORTH_SECONDS: u64 = 15;
 

@@ -67,6 +67,23 @@ pub enum BreakerOrder {
     Open(Duration),
 }
 
+/// The openings of a breaker, as it leaves them to the next one of its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BreakerPast {
+    /// How often it was opened, less what good times took back.
+    pub times: u32,
+    /// The time for which it is still open. 0: it is not.
+    pub open: Duration,
+}
+
+impl BreakerPast {
+    /// The same, opened once more.
+    pub fn opened_again(self) -> BreakerPast {
+        let open = (OPEN_FIRST * 2_u32.saturating_pow(self.times)).min(OPEN_MOST);
+        BreakerPast { times: self.times.saturating_add(1).min(TIMES_MOST), open }
+    }
+}
+
 /// The breaker of a path. It outlives the lanes, and what it opened for counts for the next ones.
 #[derive(Clone, Debug)]
 pub struct UdpBreaker {
@@ -153,6 +170,19 @@ impl UdpBreaker {
             opening: BreakerOpening { open: None, times: 0, good_since: now },
             all: BreakerAll { is_taken: false, is_allowed: true },
         }
+    }
+
+    /// The same, after another of its path that left this.
+    pub fn after(mut self, now: Timestamp, past: BreakerPast) -> UdpBreaker {
+        self.opening.times = past.times.min(TIMES_MOST);
+        self.opening.open = Some((now, past.open.min(OPEN_MOST))).filter(|(_, open)| !open.is_zero());
+        self
+    }
+
+    /// The openings that it leaves to the next one.
+    pub fn past(&self, now: Timestamp) -> BreakerPast {
+        let open = self.opening.open.map_or(Duration::ZERO, |(since, span)| span.saturating_sub(now.since(since)));
+        BreakerPast { times: self.opening.times, open }
     }
 
     /// A lane has joined: from now on something may be owed.
@@ -325,9 +355,8 @@ impl UdpBreaker {
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;
         if self.bad.0 >= BAD_ANYHOW && !is_slow || self.bad.0 >= BAD_DOWN && is_down {
-            let span = (OPEN_FIRST * 2_u32.saturating_pow(self.opening.times)).min(OPEN_MOST);
-            self.opening.times = (self.opening.times + 1).min(TIMES_MOST);
-            self.opening.open = Some((now, span));
+            let opened = BreakerPast { times: self.opening.times, open: Duration::ZERO }.opened_again();
+            (self.opening.times, self.opening.open) = (opened.times, Some((now, opened.open)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::Timestamp;
-use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
+use longhaul_proto::udp::breaker::{BreakerOrder, BreakerPast, UdpBreaker};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
@@ -161,6 +161,20 @@ impl Statuses {
             }
         }
     }
+}
+
+#[test]
+fn a_breaker_goes_on_where_the_last_one_of_its_path_stopped() {
+    let past = BreakerPast { times: 1, open: Duration::from_secs(10) };
+    let new = Statuses::new();
+    let breaker = new.breaker.clone().after(at(0.0), past);
+    let mut statuses = Statuses { breaker, ..new };
+    assert_eq!(statuses.breaker.poll_order(at(4.0)), BreakerOrder::Open(Duration::from_secs(6)));
+    assert_eq!(statuses.breaker.past(at(4.0)), BreakerPast { times: 1, open: Duration::from_secs(6) });
+    statuses.now = 10.1;
+    let (after, order) = statuses.until(30.0, 0.1, 100, 100);
+    assert_eq!(order, BreakerOrder::Open(Duration::from_secs(60)), "after {after} s");
+    assert_eq!(statuses.breaker.past(at(statuses.now)), past.opened_again());
 }
 
 #[test]

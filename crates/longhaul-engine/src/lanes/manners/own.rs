@@ -15,12 +15,14 @@ use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::road::RoadSums;
-use longhaul_proto::udp::control::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
+use longhaul_proto::udp::breaker::BreakerOrder;
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
 use super::{PathEnds, REMEMBERED_FOR, TELL_EVERY, ToldState};
 use crate::api::LanesChange;
+use crate::lanes::past::{PathFinder, PathPast};
 use crate::lanes::tune::{LaneTask, TuningStep};
 use crate::lanes::worker::pacer::Pacer;
 
@@ -28,6 +30,8 @@ use crate::lanes::worker::pacer::Pacer;
 #[derive(Debug, Default)]
 pub(super) struct OwnPaths {
     paths: Vec<OwnPath>,
+    /// The first of them as earlier sessions left it, and as this one leaves it.
+    first: PathPast,
     /// The road of paths that were forgotten.
     past: RoadSums,
 }
@@ -42,6 +46,11 @@ struct OwnPath {
 }
 
 impl OwnPaths {
+    /// Paths without lanes, the first of which earlier sessions left so.
+    pub(super) fn new(first: PathPast) -> OwnPaths {
+        OwnPaths { first, ..OwnPaths::default() }
+    }
+
     /// Has a lane share the path that has these ends. On a short path a lane keeps to itself,
     /// unless it is polite: threads that wake late look like a queue there.
     pub(super) fn joined(&mut self, id: LaneId, lane: &LaneHandle, ends: PathEnds, share: PathShare, pacer: &Pacer) {
@@ -61,7 +70,13 @@ impl OwnPaths {
         let path = match self.paths.iter().position(|path| path.ends == ends) {
             Some(place) => &self.paths[place],
             None => {
-                let control = SharedControl::new(share, seen.smoothed, pacer.clone());
+                // What is known is known of one path.
+                let own = self.paths.is_empty().then_some(&self.first);
+                let known = own.and_then(|past| past.finding().or(past.known()));
+                // The shortest is what a known path is known by.
+                let round_trip = seen.min.filter(|_| known.is_some()).unwrap_or(seen.smoothed);
+                let control = SharedControl::new(share, round_trip, pacer.clone(), known);
+                own.into_iter().for_each(|past| past.found_by(Box::new(control.clone())));
                 let path = SharedPath::new(Box::new(control.clone()), control.order());
                 self.paths.push(OwnPath { ends, control, path, told: None });
                 &self.paths[self.paths.len() - 1]
@@ -71,6 +86,16 @@ impl OwnPaths {
         let is_new = path.control.lock().lanes.insert(id);
         if !lane.share_path(&path.path, id) && is_new {
             path.control.lock().lanes.remove(&id);
+        }
+    }
+
+    /// Has the lanes of a path keep the order of its breaker. Those that keep to themselves send
+    /// no more than their windows without an acknowledgement, whatever the order.
+    pub(super) fn restrain(&mut self, now: Instant, ends: PathEnds, order: BreakerOrder) {
+        tracing::debug!(target: "longhaul::lanes", ?order, "the breaker of lanes over QUIC");
+        if let Some(path) = self.paths.iter().find(|path| path.ends == ends) {
+            path.control.lock().breaker = order;
+            path.path.follow(now, path.control.order());
         }
     }
 
@@ -122,15 +147,18 @@ struct ControlState {
     /// Has the rate that was asked for.
     pacer: Pacer,
     lanes: BTreeSet<LaneId>,
+    /// The order of the path's breaker.
+    breaker: BreakerOrder,
     /// When the last lane has gone.
     left: Instant,
 }
 
 impl SharedControl {
-    fn new(share: PathShare, round_trip: Duration, pacer: Pacer) -> SharedControl {
-        let config = UdpControlConfig { share, ceiling: ceiling(&pacer), known: None, round_trip };
+    fn new(share: PathShare, round_trip: Duration, pacer: Pacer, known: Option<KnownPath>) -> SharedControl {
+        let config = UdpControlConfig { share, ceiling: ceiling(&pacer), known, round_trip };
         let (began, control) = (Instant::now(), UdpControl::new(Timestamp(0), config));
-        SharedControl(Arc::new(Mutex::new(ControlState { began, control, pacer, lanes: BTreeSet::new(), left: began })))
+        let (lanes, breaker) = (BTreeSet::new(), BreakerOrder::Go(0));
+        SharedControl(Arc::new(Mutex::new(ControlState { began, control, pacer, lanes, breaker, left: began })))
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlState> {
@@ -162,13 +190,26 @@ impl SharedControl {
     }
 }
 
+impl PathFinder for SharedControl {
+    fn finding(&self) -> Option<KnownPath> {
+        self.lock().control.finding()
+    }
+}
+
 impl PathControl for SharedControl {
     fn observe(&self, lane: LaneId, seen: &PathSeen) -> PathOrder {
         let mut known = self.lock();
         let micros = u64::try_from(known.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let ceiling = ceiling(&known.pacer);
         known.control.set_ceiling(ceiling);
-        let limit = if seen.is_starved { UdpLaneLimit::Source } else { UdpLaneLimit::Path };
+        let limit = match known.breaker {
+            // What the breaker held back says nothing of the path.
+            BreakerOrder::Probe | BreakerOrder::Lost | BreakerOrder::Open(_) | BreakerOrder::Go(1..) => {
+                UdpLaneLimit::Breaker
+            }
+            BreakerOrder::Go(0) if seen.is_starved => UdpLaneLimit::Source,
+            BreakerOrder::Go(0) => UdpLaneLimit::Path,
+        };
         known.control.observe(Timestamp(micros), lane, &sample(micros, seen), limit);
         let order = known.order();
         tracing::trace!(
@@ -195,7 +236,12 @@ impl ControlState {
     fn order(&self) -> PathOrder {
         let (rate, lanes) = (self.control.rate(), self.lanes.len().max(1) as u64);
         let turns = (rate as f64 * TURNS.as_secs_f64()) as u64;
-        PathOrder { rate, flight: self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns }
+        let flight = self.control.flight_limit() + lanes * UNACKNOWLEDGED_BYTES + turns;
+        match self.breaker {
+            BreakerOrder::Go(halved) => PathOrder { rate: (rate >> halved).max(1), flight },
+            // Quinn's own probes need no room: a few, and ever fewer.
+            BreakerOrder::Probe | BreakerOrder::Lost | BreakerOrder::Open(_) => PathOrder { rate, flight: 0 },
+        }
     }
 }
 
@@ -236,6 +282,7 @@ const HEADERS: u64 = 20;
 #[cfg(test)]
 mod tests {
     use longhaul_net::{LaneCounters, LaneHold, TransportFacts};
+    use longhaul_proto::udp::control::KnownRate;
 
     use super::*;
 
@@ -250,7 +297,7 @@ mod tests {
     }
 
     fn control(asked: Option<u64>) -> SharedControl {
-        let control = SharedControl::new(PathShare::Fair, Duration::from_millis(20), Pacer::new(asked));
+        let control = SharedControl::new(PathShare::Fair, Duration::from_millis(20), Pacer::new(asked), None);
         control.lock().lanes.insert(LaneId(1));
         control
     }
@@ -276,6 +323,11 @@ mod tests {
         assert!(order.rate < 60_000_000, "{order:?}");
         assert_eq!(control.lock().control.phase(), UdpPhase::Steady);
         assert!(control.state().is_some());
+        let found = control.finding().expect("the path was full");
+        assert!(
+            (40_000_000..60_000_000).contains(&found.rate) && found.round_trip == Duration::from_millis(20),
+            "{found:?}"
+        );
         control.leave(LaneId(1));
         assert!(control.state().is_none() && !control.is_forgotten(Instant::now()));
         assert!(control.is_forgotten(Instant::now() + REMEMBERED_FOR));
@@ -291,6 +343,49 @@ mod tests {
         }
         assert_eq!(control.order().rate, 10_500_000);
         assert_eq!(control.state(), None, "neither the path nor others hold it back");
+    }
+
+    #[test]
+    fn half_of_a_rate_that_is_known_is_begun_with_over_quic_if_the_round_trip_is_the_same() {
+        for (rtt_ms, half) in [(20, true), (40, false)] {
+            let known = KnownPath { rate: 100_000_000, round_trip: Duration::from_millis(rtt_ms) };
+            let round_trip = Duration::from_millis(20);
+            let control = SharedControl::new(PathShare::Fair, round_trip, Pacer::new(None), Some(known));
+            assert_eq!(control.order().rate == 50_000_000, half, "{rtt_ms} ms: {:?}", control.order());
+        }
+    }
+
+    #[test]
+    fn a_train_of_a_known_rate_that_comes_late_ends_the_trial_and_one_that_comes_as_it_was_sent_does_not() {
+        for (carried, stays) in [(100_000_000, true), (5_000_000, false)] {
+            let known = KnownPath { rate: 100_000_000, round_trip: Duration::from_millis(20) };
+            let control = SharedControl::new(PathShare::Fair, Duration::from_millis(20), Pacer::new(None), Some(known));
+            control.lock().lanes.insert(LaneId(1));
+            let mut seen = PathSeen { packet_bytes: 1200, flying: 1 << 20, ..PathSeen::default() };
+            for _ in 0..6 {
+                pass(&control);
+                let rate = control.order().rate.min(carried);
+                deliver(&control, &mut seen, rate, u64::from(carried < 50_000_000) * 20);
+            }
+            let order = control.order();
+            assert_eq!(order.rate >= 40_000_000, stays, "{carried}: {order:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_a_breaker_holds_back_what_the_control_lets_through() {
+        let control = control(None);
+        let first = control.order();
+        for (breaker, rate, flight) in [
+            (BreakerOrder::Go(0), first.rate, first.flight),
+            (BreakerOrder::Go(3), first.rate >> 3, first.flight),
+            (BreakerOrder::Probe, first.rate, 0),
+            (BreakerOrder::Lost, first.rate, 0),
+            (BreakerOrder::Open(Duration::from_secs(30)), first.rate, 0),
+        ] {
+            control.lock().breaker = breaker;
+            assert_eq!(control.order(), PathOrder { rate, flight }, "{breaker:?}");
+        }
     }
 
     /// A lane that shares a path, or does not as it is gone.
@@ -344,11 +439,15 @@ mod tests {
         let (stream, _other) = longhaul_net::LaneStream::pair().expect("a pair");
         let (handle, pacer) = (LaneHandle::new(Shares(stream.handle(), true)), Pacer::new(None));
         let mut paths = OwnPaths::default();
+        let known = KnownPath { rate: 100_000_000, round_trip: Duration::ZERO };
+        paths.first = PathPast::default().with_known(Some(known));
         for (id, interface) in [(1, 1), (2, 1), (3, 2)] {
             paths.joined(LaneId(id), &handle, (Some(interface), None), PathShare::Fair, &pacer);
         }
         let lanes: Vec<_> = paths.paths.iter().map(|path| path.control.lock().lanes.len()).collect();
         assert_eq!(lanes, [2, 1]);
+        let known: Vec<_> = paths.paths.iter().map(|path| path.control.lock().control.known_rate()).collect();
+        assert_eq!(known, [KnownRate::Tried, KnownRate::Unused], "what is known is known of one path");
         assert!(!paths.is_shared() && paths.take_steps(Instant::now()).is_empty(), "nothing is known yet");
         let gone = LaneHandle::new(Shares(stream.handle(), false));
         paths.joined(LaneId(4), &gone, (Some(2), None), PathShare::Fair, &pacer);

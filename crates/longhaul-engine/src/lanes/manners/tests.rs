@@ -24,17 +24,17 @@ fn lanes_lack_work_only_while_the_rate_of_all_is_not_used_up() {
 #[test]
 fn a_receiver_and_whoever_takes_all_keep_no_rate() {
     for (role, share) in [(Role::Receiver, PathShare::Fair), (Role::Sender, PathShare::All)] {
-        let manners = LaneManners::new(role, share);
+        let manners = LaneManners::new(role, share, PathPast::default());
         assert!(!manners.keeps && manners.look_at().is_none() && !manners.is_full(), "{role:?}");
     }
-    assert!(LaneManners::new(Role::Sender, PathShare::Polite).keeps);
+    assert!(LaneManners::new(Role::Sender, PathShare::Polite, PathPast::default()).keeps);
 }
 
 #[test]
 fn a_path_counts_only_while_lanes_stand_on_it_and_is_forgotten_a_minute_after() {
     let (stream, _other) = LaneStream::pair().expect("a pair");
     let (handle, start) = (stream.handle(), Instant::now());
-    let mut manners = LaneManners::new(Role::Sender, PathShare::Fair);
+    let mut manners = LaneManners::new(Role::Sender, PathShare::Fair, PathPast::default());
     let met = |id| LaneMet { id: LaneId(id), handle: &handle, idle: Duration::ZERO };
     let (ends, none) = (|interface| (Some(interface), None), AccountSeen::default());
     manners.joined_path(LaneId(1), ends(1), start);

@@ -48,6 +48,8 @@ impl Tuning {
             rtt: samples.iter().map(|sample| sample.rtt).max().unwrap_or_default(),
             hindered: demand.is_hindered,
             by_network: demand.is_by_network,
+            by_processors: demand.is_by_processors,
+            spent: demand.spent,
             remaining: demand.remaining,
         };
         let decision = choice.second(&carried);
@@ -111,6 +113,7 @@ impl Tuning {
             unit: 4 << 20,
             algorithms: Vec::new(),
             since: std::time::Instant::now(),
+            spent: Duration::ZERO,
             last_looks: std::collections::HashMap::new(),
         }
     }

@@ -18,14 +18,15 @@ use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpL
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::wire::message::Limit;
 
+use crate::lanes::past::PathPast;
 use crate::lanes::worker::pacer::Pacer;
 
 /// The path of a session's UDP lanes. Clones share it. It begins with the first lane.
 #[derive(Clone, Debug)]
 pub(crate) struct UdpPath {
     share: PathShare,
-    /// The path as an earlier session left it. `None` if it is not known.
-    known: Option<KnownPath>,
+    /// The path as earlier sessions left it, and as this one leaves it.
+    past: PathPast,
     state: Arc<Mutex<Option<PathState>>>,
     beside: Arc<Beside>,
 }
@@ -68,12 +69,17 @@ impl UdpPath {
     /// yet.
     pub(crate) fn new(share: PathShare) -> UdpPath {
         let beside = Arc::new(Beside { pacer: Pacer::new(None), stands: AtomicBool::new(false) });
-        UdpPath { share, known: None, state: Arc::default(), beside }
+        UdpPath { share, past: PathPast::default(), state: Arc::default(), beside }
     }
 
-    /// The same, as an earlier session left it.
-    pub(crate) fn known(self, known: Option<KnownPath>) -> UdpPath {
-        UdpPath { known, ..self }
+    /// The same, as earlier sessions left it.
+    pub(crate) fn after(self, past: PathPast) -> UdpPath {
+        UdpPath { past, ..self }
+    }
+
+    /// The path as earlier sessions left it, and as this one leaves it.
+    pub(crate) fn past(&self) -> &PathPast {
+        &self.past
     }
 
     /// The same, beside lanes over TCP that draw on the account `pacer`.
@@ -113,8 +119,9 @@ impl UdpPath {
         let mut guard = self.lock();
         let state = guard.get_or_insert_with(|| {
             let (now, ceiling) = (Timestamp(0), pacer.asked());
-            let config = UdpControlConfig { share: self.share, ceiling, known: self.known, round_trip };
-            let mut breaker = UdpBreaker::new(now, round_trip);
+            let config = UdpControlConfig { share: self.share, ceiling, known: self.past.known(), round_trip };
+            let past = self.past.breaker(Instant::now());
+            let mut breaker = UdpBreaker::new(now, round_trip).after(now, past);
             breaker.set_share(self.share);
             PathState {
                 began: Instant::now(),
@@ -190,7 +197,9 @@ impl UdpPath {
             BreakerOrder::Probe => PathLeave::Signs,
             BreakerOrder::Lost => PathLeave::Over("the other end of UDP lanes says nothing"),
             BreakerOrder::Open(_) => {
-                state.is_broken = true;
+                if !std::mem::replace(&mut state.is_broken, true) {
+                    self.past.broke(Instant::now(), state.breaker.past(now));
+                }
                 PathLeave::Over("the path loses too much of what UDP lanes send")
             }
         }
@@ -251,6 +260,8 @@ impl PathState {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_proto::udp::breaker::BreakerPast;
+    use longhaul_proto::udp::control::KnownPath;
     use longhaul_proto::udp::status::Counts;
 
     use super::*;
@@ -356,9 +367,25 @@ mod tests {
     fn half_of_a_rate_that_an_earlier_session_left_is_begun_with_if_the_round_trip_is_the_same() {
         for (rtt_ms, expected) in [(20, Some(50_000_000)), (40, None)] {
             let known = KnownPath { rate: 100_000_000, round_trip: Duration::from_millis(rtt_ms) };
-            let (path, pacer) = (UdpPath::new(PathShare::Fair).known(Some(known)), Pacer::new(None));
+            let past = PathPast::default().with_known(Some(known));
+            let (path, pacer) = (UdpPath::new(PathShare::Fair).after(past), Pacer::new(None));
             path.begin(LaneId(1), ROUND_TRIP, &pacer);
             assert_eq!(pacer.rate().filter(|rate| *rate > 10_000_000), expected, "{rtt_ms} ms");
         }
+    }
+
+    #[test]
+    fn a_session_that_begins_while_the_breaker_of_an_earlier_one_is_open_sends_nothing() {
+        let (past, pacer) = (PathPast::default(), Pacer::new(None));
+        past.broke(Instant::now(), BreakerPast { times: 1, open: Duration::from_secs(30) });
+        let path = UdpPath::new(PathShare::Fair).after(past.with_known(None));
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        assert!(matches!(path.leave(&pacer), PathLeave::Over(_)) && path.is_broken());
+        let left = past.breaker(Instant::now());
+        assert!(left.times == 1 && left.open > Duration::from_secs(20), "it was opened once: {left:?}");
+        past.broke(Instant::now(), BreakerPast { times: 1, open: Duration::ZERO });
+        let path = UdpPath::new(PathShare::Fair).after(past);
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        assert_eq!(path.leave(&pacer), PathLeave::Data);
     }
 }

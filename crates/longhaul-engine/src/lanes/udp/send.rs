@@ -28,7 +28,7 @@ use super::packets::{HELLO_EACH, LaneClock, look_after, lost, net, next_number, 
 use super::path::UdpPath;
 use super::turns::{message_room, turn_bytes};
 use super::units::{FeedNext, UdpFeed, UnsentUnits};
-use crate::cpu::StageTimes;
+use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::pacer::Pacer;
 use crate::lanes::worker::pulse::Pulse;
 
@@ -118,6 +118,15 @@ struct UnitRow<B> {
     first: u32,
 }
 
+/// The state of a lane's turns.
+struct SendRound {
+    /// Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
+    left: i64,
+    /// When a sign goes to an end that has said nothing yet.
+    hello: Timestamp,
+    last_sent: Timestamp,
+}
+
 /// The fate of a message.
 enum MessageFate {
     Yes,
@@ -127,54 +136,58 @@ enum MessageFate {
 
 impl<B: Deref<Target = [u8]>> SendThread<'_, B> {
     fn drive<F: UdpFeed<Bytes = B>>(&mut self, feed: &mut F) -> Result<(), Fault> {
-        // Bytes that may still be sent in this turn; below 0 what the last message took beyond it.
-        let (mut left, mut hello, mut busy) = (0_i64, self.clock.now(), self.clock.now());
+        let mut round = SendRound { left: 0, hello: self.clock.now(), last_sent: self.clock.now() };
+        while !self.is_ended {
+            self.means.times.count(Stage::Net, || self.drive_once(&mut round, feed))?;
+        }
+        Ok(())
+    }
+
+    /// Hears, begins units, and sends what may leave in a turn, or waits.
+    fn drive_once<F: UdpFeed<Bytes = B>>(&mut self, round: &mut SendRound, feed: &mut F) -> Result<(), Fault> {
+        self.hear(Duration::ZERO, feed)?;
+        if self.is_ended {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        if self.machine.last_heard().is_none() && now >= round.hello {
+            // An acceptor waits for something sealed, and data may be too large, or not there yet.
+            self.carry_out(&self.machine.sign(), feed)?;
+            round.hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
+        }
+        self.begin(feed);
+        let (rate, datagram) = (self.means.pacer.rate(), self.machine.datagram_bytes());
+        let room = message_room(rate, datagram.into());
+        let turn = turn_bytes(rate, room.bytes);
+        // The rate may have fallen.
+        round.left = round.left.min(turn as i64);
+        let mut sent_any = false;
         loop {
-            self.hear(Duration::ZERO, feed)?;
-            if self.is_ended {
-                return Ok(());
-            }
             let now = self.clock.now();
-            if self.machine.last_heard().is_none() && now >= hello {
-                // The end that accepted the lane waits for something sealed, and what is to be sent
-                // may be too large for the path, or not there yet.
-                self.carry_out(&self.machine.sign(), feed)?;
-                hello = now.after(HELLO_EACH.max(2 * self.machine.round_trip()));
+            let Some(plan) = self.machine.next(now, room) else { break };
+            if !plan.is_word() && !self.has_leave(now, feed)? {
+                break;
             }
-            self.begin(feed);
-            let (rate, datagram) = (self.means.pacer.rate(), self.machine.datagram_bytes());
-            let room = message_room(rate, datagram.into());
-            let turn = turn_bytes(rate, room.bytes);
-            // The rate may have fallen.
-            left = left.min(turn as i64);
-            let mut sent_any = false;
-            loop {
-                let now = self.clock.now();
-                let Some(plan) = self.machine.next(now, room) else { break };
-                if !plan.is_word() && !self.has_leave(now, feed)? {
+            // A word is said at once whatever the rate, which counts it.
+            if round.left <= 0 && !plan.is_word() {
+                if sent_any {
                     break;
                 }
-                // A word is said at once whatever the rate, which counts it.
-                if left <= 0 && !plan.is_word() {
-                    if sent_any {
-                        break;
-                    }
-                    left += self.pace(turn, feed)? as i64;
-                    // Statuses that came meanwhile say what to send, and that the path is there.
-                    self.hear(Duration::ZERO, feed)?;
-                    continue;
-                }
-                sent_any = true;
-                left -= plan.bytes() as i64;
-                self.carry_out(&plan, feed)?;
+                round.left += self.pace(turn, feed)? as i64;
+                // Statuses that came meanwhile say what to send, and that the path is there.
+                self.hear(Duration::ZERO, feed)?;
+                continue;
             }
-            self.hash_ahead();
-            if sent_any {
-                busy = now;
-            } else {
-                self.wait(busy, feed)?;
-            }
+            sent_any = true;
+            round.left -= plan.bytes() as i64;
+            self.carry_out(&plan, feed)?;
         }
+        self.hash_ahead();
+        if sent_any {
+            round.last_sent = now;
+            return Ok(());
+        }
+        self.wait(round.last_sent, feed)
     }
 
     /// Waits for a turn, and returns its bytes. It is one of the lanes over TCP as well if all of

@@ -107,9 +107,10 @@ impl ControlLink {
         }
     }
 
-    /// Fits the lanes while others wait for those that are behind.
+    /// Fits the lanes at once while others wait for those that are behind, or nothing goes over
+    /// QUIC any more.
     pub(super) fn tune_at_end(&mut self) {
-        if self.lanes.is_ending() && !self.end.is_begun() {
+        if (self.lanes.is_ending() || self.lanes.is_leaving_quic()) && !self.end.is_begun() {
             self.tune();
         }
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Role, Transport};
@@ -134,6 +134,12 @@ impl SessionLanes {
         self.remaining = remaining;
     }
 
+    /// Whether the lanes over QUIC have ended for the breaker of their path, and others are to be
+    /// asked for.
+    pub(super) fn is_leaving_quic(&self) -> bool {
+        self.pool.is_leaving_quic()
+    }
+
     /// Whether lanes have all that is left in hand.
     pub(super) fn is_ending(&self) -> bool {
         self.remaining.is_some_and(|left| left <= self.pool.units_in_hand())
@@ -246,12 +252,21 @@ impl SessionLanes {
 
     /// Carries out what the search for the number of lanes decided, and reports it to observers.
     /// Returns the number to ask the other side for, if it changed and that side provides lanes.
-    /// `by`: the part that limited the last second, if it is known.
-    pub(super) fn tune(&mut self, by: Option<Limit>) -> Option<LaneTarget> {
+    /// `by`: the part that limited the last second, if it is known; `spent`: the processor time
+    /// that lanes spent on moving bytes so far.
+    pub(super) fn tune(&mut self, by: Option<Limit>, spent: Duration) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
         let is_by_network = is_by_transport(by, self.pool.path().limit);
         let is_by_window = by == Some(Limit::NetworkWindow);
-        let demand = Demand { remaining: self.remaining, is_hindered, is_by_window, is_by_network, is_full: false };
+        let demand = Demand {
+            remaining: self.remaining,
+            is_hindered,
+            is_by_window,
+            is_by_network,
+            is_by_processors: matches!(by, Some(Limit::Cpu | Limit::Hash)),
+            spent,
+            is_full: false,
+        };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {
             if let LaneTask::Lose(lanes) | LaneTask::Abandon(lanes) = &task {

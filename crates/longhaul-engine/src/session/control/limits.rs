@@ -13,7 +13,7 @@ use longhaul_proto::wire::message::{Limited, TargetReport};
 
 use super::far_targets::FarTargets;
 use crate::api::TargetFigures;
-use crate::cpu::StageTimes;
+use crate::cpu::{Stage, StageTimes};
 use crate::lanes::bottleneck::{Limiter, PathView, WaitsFor};
 use crate::lanes::worker::pulse::Doing;
 use crate::session::totals::TargetTroubles;
@@ -63,6 +63,11 @@ impl SessionLimits {
     /// The processor time of the session, by stage.
     pub(super) fn times(&self) -> &StageTimes {
         &self.times
+    }
+
+    /// Processor time that lanes have spent on moving bytes so far, encryption included.
+    pub(super) fn moving(&self) -> Duration {
+        Duration::from_secs_f64(self.times.of(Stage::Net))
     }
 
     /// Sets the reason for which a lane of this side has nothing to do from now on.

@@ -359,7 +359,7 @@ impl ControlLink {
     /// Fits the number of lanes, and grants new ones in place of those that were lost.
     fn tune(&mut self) {
         let by = self.limits.limited().map(|limited| limited.by);
-        if let Some(target) = self.lanes.tune(by) {
+        if let Some(target) = self.lanes.tune(by, self.limits.moving()) {
             self.say(Message::LaneTarget(target));
         }
         for granted in self.lanes.grant() {

@@ -34,6 +34,7 @@ fn play(path: PlayedPath) -> Vec<(u64, String)> {
             hindered: path.hindered,
             by_network: true,
             remaining: path.remaining,
+            ..Carried::default()
         };
         let Some(decision) = choice.second(&carried) else { continue };
         let (what, why) = match decision {
@@ -130,6 +131,7 @@ fn lanes_on_trial_get_longer_to_find_their_speed_on_longer_paths_but_not_for_eve
                 hindered: true,
                 by_network: true,
                 remaining: None,
+                ..Carried::default()
             };
             matches!(choice.second(&carried), Some(TransportDecision::Keep(..)))
         });
@@ -176,6 +178,7 @@ fn lanes_that_wait_for_another_part_than_the_network_are_not_taken_back() {
             hindered: true,
             by_network: second < 10,
             remaining: None,
+            ..Carried::default()
         };
         decided.extend(choice.second(&carried));
     }
@@ -214,6 +217,7 @@ fn a_rival_whose_lanes_are_lost_before_the_verdict_takes_over_nothing_whatever_t
                 hindered: true,
                 by_network: true,
                 remaining: None,
+                ..Carried::default()
             };
             decided.extend(choice.second(&carried));
         }
@@ -227,4 +231,61 @@ fn a_lane_over_udp_that_carries_next_to_nothing_is_given_up_and_one_that_carries
         let told = play(PlayedPath { rival: Rival::Udp, tcp: 50, beside: Some(beside), ..PATH });
         assert!(told[1].1.starts_with(want), "{told:?}");
     }
+}
+
+/// The last decision where TCP carries 50 MB/s at 10 ms of processor time a second, and a lane over
+/// UDP alone so many MB/s at so many ms, with this limit there.
+fn proved(alone: u64, cost_ms: u64, by_processors: bool) -> Option<TransportDecision> {
+    let (mut choice, mut asked, mut is_alone) = (Choice::new([Rival::Udp]), false, false);
+    for _ in 1..=40 {
+        let carried = Carried {
+            elapsed: Duration::from_secs(1),
+            tcp: if is_alone { 0 } else { 50_000_000 },
+            rival: if is_alone { alone * 1_000_000 } else { u64::from(asked) * 50_000_000 },
+            rival_lanes: u32::from(asked),
+            hindered: true,
+            by_network: !(is_alone && by_processors),
+            by_processors: is_alone && by_processors,
+            spent: Duration::from_millis(if is_alone { cost_ms } else { 10 }),
+            ..Carried::default()
+        };
+        match choice.second(&carried) {
+            Some(TransportDecision::Try(..)) => asked = true,
+            Some(TransportDecision::Keep(..)) => is_alone = true,
+            Some(decision) => return Some(decision),
+            None => {}
+        }
+    }
+    assert!(is_alone && choice.is_over());
+    None
+}
+
+#[test]
+fn of_two_that_carry_alike_the_one_that_costs_less_carries_on() {
+    let less = |before, after| TransportDecision::Return(Rival::Udp, Why::UdpCarriesLess { before, after });
+    let more = |after| TransportDecision::Return(Rival::Udp, Why::UdpCostsMore { before: 200_000, after });
+    for (alone, cost_ms, want) in [
+        (50, 5, None),
+        (50, 10, None),
+        (50, 20, Some(more(400_000))),
+        // A little less, and cheaper: it stays.
+        (48, 5, None),
+        (48, 20, Some(more(416_666))),
+        // Beyond that the bytes decide.
+        (47, 1, Some(less(50_000_000, 47_000_000))),
+        (60, 100, None),
+        // Nobody knows what it costs.
+        (48, 0, Some(less(50_000_000, 48_000_000))),
+        (52, 0, None),
+    ] {
+        assert_eq!(proved(alone, cost_ms, false), want, "{alone} MB/s at {cost_ms} ms");
+    }
+}
+
+#[test]
+fn where_processors_limit_a_lane_that_carries_less_the_cost_decides() {
+    let more = TransportDecision::Return(Rival::Udp, Why::UdpCostsMore { before: 200_000, after: 666_666 });
+    assert_eq!(proved(30, 3, true), None, "TCP would carry no more with so little time");
+    assert_eq!(proved(30, 20, true), Some(more));
+    assert_eq!(proved(100, 40, true), None, "it carries more than TCP did");
 }
