@@ -1,0 +1,1 @@
+//! The queue of bulk replication in PostgreSQL: one database for any number of hosts.
