@@ -7,9 +7,7 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 
 use crate::codes::code_of_name;
 use crate::error::JobsError;
-use crate::ids::{
-    Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId,
-};
+use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
 use crate::rows::{
     BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, OmittedName,
     Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries,
