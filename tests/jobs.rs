@@ -1,6 +1,7 @@
 //! `job`: a campaign is added, planned, moved and settled; it survives a mover that is killed, says
 //! exactly what is left, and gives up single files without stopping for them.
 
+mod fleet;
 mod leaders;
 
 use std::ffi::OsStr;
@@ -249,7 +250,7 @@ fn a_queue_of_a_newer_program_or_at_another_place_is_refused_clearly() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(queue(&host)).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     let refused = host.run(["job", "ls", "--queue", "postgres://host/db"]).fail(2);
-    assert!(refused.stderr.contains("not built yet"), "{refused}");
+    assert!(refused.stderr.contains("names no user"), "{refused}");
     for (option, value) in [("--weight", "0"), ("--priority", "10"), ("--calendar", "nights"), ("--deadline", "soon")] {
         let refused = host.run(["job", "add", option, value, "ds", "to"]).fail(2);
         assert!(refused.stderr.contains(option), "{refused}");

@@ -15,7 +15,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("longhaul-net", &["longhaul-core", "longhaul-sys"]),
     ("longhaul-manifest", &["longhaul-core"]),
     ("longhaul-jobs", &["longhaul-core"]),
-    ("longhaul-jobs-sqlite", &["longhaul-core", "longhaul-jobs"]),
+    ("longhaul-jobs-sqlite", &["longhaul-jobs"]),
+    ("longhaul-jobs-postgres", &["longhaul-jobs"]),
     (
         "longhaul-engine",
         &[
@@ -35,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "longhaul-engine",
             "longhaul-jobs",
             "longhaul-jobs-sqlite",
+            "longhaul-jobs-postgres",
             "longhaul-manifest",
             "longhaul-net",
         ],

@@ -8,11 +8,12 @@ use super::source::{Kind, Source, Token};
 use super::tree::products;
 
 /// The crates that another program may use.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "longhaul-core",
     "longhaul-disk",
     "longhaul-engine",
     "longhaul-jobs",
+    "longhaul-jobs-postgres",
     "longhaul-jobs-sqlite",
     "longhaul-manifest",
     "longhaul-net",

@@ -5,6 +5,10 @@
 
 use std::path::Path;
 
+use longhaul_jobs::columns::{
+    Columns, columns_of_link_state, columns_of_place, number, number_of_campaign_state, number_of_fault_state,
+    number_of_kind, text_of_hold,
+};
 use longhaul_jobs::{
     Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, OmittedName, Permit,
     PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
@@ -12,10 +16,7 @@ use longhaul_jobs::{
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
 
-use crate::columns::{
-    Columns, columns_of_link_state, columns_of_place, number, number_of_campaign_state, number_of_fault_state,
-    number_of_kind, text_of_hold,
-};
+use crate::columns::RowCells;
 use crate::error::SqliteError;
 
 /// The rows of a transaction.
@@ -58,7 +59,7 @@ impl<'a> SqliteRows<'a> {
         let mut rows = statement.query(values).map_err(&failed)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(&failed)? {
-            found.push(read(&mut Columns::of(row))?);
+            found.push(read(&mut Columns::of(&mut RowCells::of(row)))?);
         }
         Ok(found)
     }
@@ -299,11 +300,7 @@ impl Rows for SqliteRows<'_> {
         let statement = "SELECT link, state, count(*), sum(files), sum(bytes), sum(done_files), sum(done_bytes),
             sum(failed_files), sum(failed_bytes), sum(unclaimed) FROM shard WHERE campaign = ? GROUP BY link, state
             ORDER BY link, state";
-        self.list(statement, params![number(campaign.0)?], |columns| {
-            let (link, kind, shards) = (LinkId(columns.count()?), columns.kind()?, columns.count()?);
-            let (total, done, failed) = (columns.amount()?, columns.amount()?, columns.amount()?);
-            Ok(ShardSum { link, kind, shards, total, done, failed, unclaimed: columns.count()? })
-        })
+        self.list(statement, params![number(campaign.0)?], |columns| columns.shard_sum())
     }
 
     fn permits(&mut self, place: PermitPlace) -> Answer<Vec<Permit>> {
@@ -364,9 +361,7 @@ impl Rows for SqliteRows<'_> {
     fn fault_sums(&mut self, campaign: CampaignId) -> Answer<Vec<FaultSum>> {
         let statement = "SELECT code, given_up, count(*), sum(bytes) FROM fault WHERE campaign = ?
             GROUP BY code, given_up ORDER BY code, given_up";
-        self.list(statement, params![number(campaign.0)?], |columns| {
-            Ok(FaultSum { code: columns.code()?, state: columns.fault_state()?, amount: columns.amount()? })
-        })
+        self.list(statement, params![number(campaign.0)?], |columns| columns.fault_sum())
     }
 
     fn leader(&mut self) -> Answer<Option<Leader>> {

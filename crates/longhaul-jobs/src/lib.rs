@@ -10,6 +10,7 @@
 pub mod alike;
 pub mod calendar;
 pub mod codes;
+pub mod columns;
 pub mod error;
 pub mod gate;
 pub mod ids;

@@ -1,9 +1,10 @@
-//! Campaigns of this host: the queue's file, what a campaign says of its transfers, its manifests,
-//! and the mover.
+//! Campaigns of this user: the queue, what a campaign says of its transfers, its manifests, and the
+//! mover.
 //!
-//! `spec` has the form in which a campaign keeps its transfers, `queue` opens the file of the
-//! queue, `shelf` knows where manifests lie and reads the files of a shard from them, `plan` cuts
-//! manifests into shards, `parts` writes lists for movers without a queue, `mover` moves shards.
+//! `spec` has the form in which a campaign keeps its transfers, `queue` opens the queue, in a file
+//! or in a database, `shelf` knows where manifests lie and reads the files of a shard from them,
+//! `plan` cuts manifests into shards, `parts` writes lists for movers without a queue, `mover`
+//! moves shards.
 //! In: what `commands` were asked for. Out: rows of the queue, and transfers of the engine. Must
 //! not know the command line, nor how anything is told.
 
@@ -15,8 +16,8 @@ pub mod queue;
 pub mod shelf;
 pub mod spec;
 
-pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_sqlite};
+pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use mover::{KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
-pub use queue::{QueueFile, SharedQueue, campaign_named, is_drained};
+pub use queue::{QueuePlace, QueueStore, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};

@@ -2,7 +2,7 @@
 
 In: campaigns and keyword arguments. Out: what the queue says, as dataclasses, and movers that run.
 Each function waits for its answer; `longhaul.aio.jobs` has the same for asyncio. The queue is a
-file of this host, which `queue` names. Must not know how a process is run.
+file of this host, or a database, which `queue` names. Must not know how a process is run.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@
 
 mod file;
 mod kills;
+mod pair;
 mod random;
 mod same;
 mod scale;

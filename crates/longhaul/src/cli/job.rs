@@ -58,9 +58,9 @@ pub enum JobVerb {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobQueueArgs {
-    /// The queue's file, on a local disk; manifests lie beside it [default:
-    /// $XDG_STATE_HOME/longhaul/queue.db]
-    #[arg(long, value_name = "FILE")]
+    /// The queue: a file on a local disk, beside which manifests lie, or a database for many hosts,
+    /// as postgres://USER@HOST/DATABASE [default: $XDG_STATE_HOME/longhaul/queue.db]
+    #[arg(long, value_name = "PLACE")]
     pub queue: Option<OsString>,
     /// How much is said.
     #[command(flatten)]
@@ -111,9 +111,9 @@ pub struct JobAddArgs {
     /// of a link whose rate is known]
     #[arg(long, value_name = "SIZE")]
     pub shard_bytes: Option<OsString>,
-    /// The queue's file, on a local disk; manifests lie beside it [default:
-    /// $XDG_STATE_HOME/longhaul/queue.db]
-    #[arg(long, value_name = "FILE")]
+    /// The queue: a file on a local disk, beside which manifests lie, or a database for many hosts,
+    /// as postgres://USER@HOST/DATABASE [default: $XDG_STATE_HOME/longhaul/queue.db]
+    #[arg(long, value_name = "PLACE")]
     pub queue: Option<OsString>,
     /// The transfers.
     #[command(flatten)]

@@ -16,18 +16,19 @@ mod steer;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
+use std::path::PathBuf;
 
 use longhaul_core::{Blame, Fault, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::{Campaign, CampaignId, Left, Store};
-use longhaul_jobs_sqlite::SqliteStore;
+use longhaul_jobs_postgres::Passwords;
 
 use super::Context;
 use crate::cli::TalkOptions;
 use crate::cli::job::{JobCampaignArgs, JobVerb};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::jobs::{CampaignSpec, QueueFile, campaign_named, fault_of_jobs};
+use crate::jobs::{CampaignSpec, QueuePlace, QueueStore, campaign_named, fault_of_jobs};
 use crate::output::{self, CampaignTold, JobTelling};
 use crate::settings;
 
@@ -89,20 +90,34 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
 }
 
 /// The queue that is named, by option or variable, or this user's.
-fn queue_file(named: &Option<OsString>, context: Context) -> Result<QueueFile, Error> {
-    QueueFile::at(named.clone().or_else(|| context.variable("queue")), &context.places())
+fn queue_place(named: &Option<OsString>, context: Context) -> Result<QueuePlace, Error> {
+    let named = named.clone().or_else(|| context.variable("queue"));
+    QueuePlace::at(named, &context.places(), passwords(context)?)
+}
+
+/// The passwords of databases, where PostgreSQL's own programs look for them.
+fn passwords(context: Context) -> Result<Passwords, Error> {
+    let given = |name| (context.environment)(name).filter(|text| !text.is_empty());
+    let text = |password: OsString| {
+        let why = "the password in PGPASSWORD is no text";
+        password.into_string().map_err(|_| Error::Combination { why, hint: "write it as UTF-8" })
+    };
+    let any = given("PGPASSWORD").map(text).transpose()?.map(Into::into);
+    let file = given("PGPASSFILE").map(PathBuf::from);
+    let file = file.or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".pgpass")));
+    Ok(Passwords { any, file })
 }
 
 /// A queue and a campaign in it.
 struct Named {
-    store: SqliteStore,
+    store: QueueStore,
     id: CampaignId,
 }
 
 impl Named {
     /// The campaign of the arguments.
     fn find(args: &JobCampaignArgs, context: Context) -> Result<Named, Error> {
-        let mut store = queue_file(&args.queue.queue, context)?.open()?;
+        let mut store = queue_place(&args.queue.queue, context)?.open()?;
         let id = campaign(&mut store, &args.campaign)?.id;
         Ok(Named { store, id })
     }
@@ -122,7 +137,7 @@ impl Named {
 }
 
 /// The campaign of a name or number.
-fn campaign(store: &mut SqliteStore, name: &str) -> Result<Campaign, Error> {
+fn campaign(store: &mut QueueStore, name: &str) -> Result<Campaign, Error> {
     let found = store.transact(|rows| campaign_named(rows, name)).map_err(queue_failed)?;
     found.ok_or_else(|| {
         let message = format_args!("there is no campaign '{}' in the queue", PlainText::from(name));
@@ -131,7 +146,7 @@ fn campaign(store: &mut SqliteStore, name: &str) -> Result<Campaign, Error> {
     })
 }
 
-fn figures(store: &mut SqliteStore, id: CampaignId) -> Result<(Campaign, Left), Error> {
+fn figures(store: &mut QueueStore, id: CampaignId) -> Result<(Campaign, Left), Error> {
     let found = store.transact(|rows| Ok((rows.campaign(id)?, left(rows, id)?))).map_err(queue_failed)?;
     match found {
         (Some(campaign), left) => Ok((campaign, left)),

@@ -57,6 +57,11 @@ impl Places {
         self.state.as_ref().map(|dir| dir.join("queue.db"))
     }
 
+    /// A file or directory of this user's state. `None` if the user has no place for it.
+    pub fn in_state(&self, name: &str) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join(name))
+    }
+
     /// The client's config file. `None` if the user has no place for it.
     pub fn client_config(&self) -> Option<PathBuf> {
         self.user.as_ref().map(|dir| dir.join("config.toml"))

@@ -1,11 +1,12 @@
-//! The queue's file of this user: its place, its opening, and its transactions from async code.
+//! The queue of this user: its place, its opening, and its transactions from async code.
 //!
-//! In: a path that was named, or none. Out: a store, or an error that says what to do. The file and
-//! its directory are this user's alone, as faults name paths. Must not know a rule.
+//! In: a path or a URL that was named, or none. Out: a store, or an error that says what to do. A
+//! file and its directory are this user's alone, as faults name paths. Must not know a rule.
 
 #![allow(clippy::disallowed_methods, reason = "the file is this side's own: no root holds it and no peer names it")]
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,85 +16,144 @@ use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
 };
+use longhaul_jobs_postgres::{Passwords, Place, PostgresStore};
 use longhaul_jobs_sqlite::SqliteStore;
 
-use super::faults::fault_of_sqlite;
+use super::faults::{fault_of_postgres, fault_of_sqlite};
 use super::shelf::Shelf;
 use crate::config::{Places, check_strictly};
 use crate::error::Error;
 
 /// The place of a queue.
 #[derive(Clone, Debug)]
-pub struct QueueFile(PathBuf);
+pub struct QueuePlace(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    File(PathBuf),
+    Database { place: Box<Place>, passwords: Passwords, manifests: PathBuf },
+}
+
+/// A queue that is open.
+pub enum QueueStore {
+    /// In a file of this host.
+    File(SqliteStore),
+    /// In a database, for any number of hosts.
+    Database(PostgresStore),
+}
 
 /// A queue that several tasks use at once.
 #[derive(Clone)]
-pub struct SharedQueue(Arc<Mutex<SqliteStore>>);
+pub struct SharedQueue(Arc<Mutex<QueueStore>>);
 
-impl QueueFile {
-    /// The file that was named, or this user's.
+impl QueuePlace {
+    /// The place that was named, or this user's file. Passwords of databases are those of the
+    /// places.
     ///
     /// # Errors
-    /// [`Error::NoHome`] if none was named and this user has no place for it;
-    /// [`Error::Combination`] for a database that is not built yet.
-    pub fn at(named: Option<OsString>, places: &Places) -> Result<QueueFile, Error> {
+    /// [`Error::NoHome`] if this user has no place for a file or for manifests; the fault of a URL
+    /// that cannot be used.
+    pub fn at(named: Option<OsString>, places: &Places, passwords: Passwords) -> Result<QueuePlace, Error> {
         let Some(named) = named else {
-            return places.queue().map(QueueFile).ok_or(Error::NoHome { what: "queue.db" });
+            return places.queue().map(|path| QueuePlace(Kind::File(path))).ok_or(Error::NoHome { what: "queue.db" });
         };
-        if ["postgres://", "postgresql://"].iter().any(|scheme| named.as_encoded_bytes().starts_with(scheme.as_bytes()))
-        {
-            return Err(Error::Combination {
-                why: "a queue on PostgreSQL is not built yet",
-                hint: "name a file of a local disk with --queue, or leave it out",
-            });
+        if !Place::is_meant(named.as_encoded_bytes()) {
+            return Ok(QueuePlace(Kind::File(PathBuf::from(named))));
         }
-        Ok(QueueFile(PathBuf::from(named)))
+        // A byte that is no text is in no name of a server.
+        let place = Place::parse(&named.to_string_lossy()).map_err(|error| fault_of_postgres(&error))?;
+        let manifests = match place.manifests() {
+            Some(dir) => dir.to_owned(),
+            None => {
+                let no_home = Error::NoHome { what: "the manifests of the queue" };
+                manifests_beside(&places.in_state(&place.file_name()).ok_or(no_home)?)
+            }
+        };
+        Ok(QueuePlace(Kind::Database { place: Box::new(place), passwords, manifests }))
     }
 
     /// Opens it, or makes it.
     ///
     /// # Errors
     /// A directory or file that cannot be made, or is open to others, and the errors of the store.
-    pub fn open_or_make(&self) -> Result<SqliteStore, Error> {
-        if let Some(dir) = self.0.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
+    pub fn open_or_make(&self) -> Result<QueueStore, Error> {
+        let path = match &self.0 {
+            Kind::File(path) => path,
+            Kind::Database { place, passwords, .. } => {
+                let store = PostgresStore::open_or_make(place, passwords);
+                return store.map(QueueStore::Database).map_err(|error| fault_of_postgres(&error).into());
+            }
+        };
+        if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty() && !dir.exists()) {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Error::file("make", dir))?;
         }
         // SQLite gives its other files the mode of this one.
-        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.0);
-        made.map_err(Error::file("open the queue", &self.0))?;
+        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        made.map_err(Error::file("open the queue", path))?;
         self.open()
     }
 
     /// Opens it, if it is there.
     ///
     /// # Errors
-    /// A fault of code not-found if there is none, and as [`QueueFile::open_or_make`].
-    pub fn open(&self) -> Result<SqliteStore, Error> {
-        if !self.0.exists() {
-            let message = format_args!("there is no queue '{}'", self.0.display());
-            let fault = Fault::new(FaultCode::NotFound, Blame::Local, message);
-            return Err(fault.hint_in_words("'longhaul job add' makes it; --queue names another file").into());
+    /// A fault of code not-found if there is none, and as [`QueuePlace::open_or_make`].
+    pub fn open(&self) -> Result<QueueStore, Error> {
+        match &self.0 {
+            Kind::File(path) => open_file(path).map(QueueStore::File),
+            Kind::Database { place, passwords, .. } => {
+                let store = PostgresStore::open(place, passwords);
+                store.map(QueueStore::Database).map_err(|error| fault_of_postgres(&error).into())
+            }
         }
-        check_strictly(&self.0)?;
-        SqliteStore::open(&self.0).map_err(|error| fault_of_sqlite(&error).into())
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// The place of the manifests of its campaigns: beside it.
+    /// The place of the manifests of its campaigns: beside a file; where a URL says.
     pub fn shelf(&self) -> Shelf {
-        let mut name = self.0.clone().into_os_string();
-        name.push(".manifests");
-        Shelf::at(PathBuf::from(name))
+        match &self.0 {
+            Kind::File(path) => Shelf::at(manifests_beside(path)),
+            Kind::Database { manifests, .. } => Shelf::at(manifests.clone()),
+        }
     }
+}
+
+/// The place without user and password.
+impl fmt::Display for QueuePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::File(path) => path.display().fmt(f),
+            Kind::Database { place, .. } => place.fmt(f),
+        }
+    }
+}
+
+impl Store for QueueStore {
+    fn transact<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
+        match self {
+            QueueStore::File(store) => store.transact(work),
+            QueueStore::Database(store) => store.transact(work),
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<SqliteStore, Error> {
+    if !path.exists() {
+        let message = format_args!("there is no queue '{}'", path.display());
+        let fault = Fault::new(FaultCode::NotFound, Blame::Local, message);
+        return Err(fault.hint_in_words("'longhaul job add' makes it; --queue names another file").into());
+    }
+    check_strictly(path)?;
+    SqliteStore::open(path).map_err(|error| fault_of_sqlite(&error).into())
+}
+
+fn manifests_beside(path: &Path) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(".manifests");
+    PathBuf::from(name)
 }
 
 impl SharedQueue {
     /// A queue over an open store.
-    pub fn new(store: SqliteStore) -> SharedQueue {
+    pub fn new(store: QueueStore) -> SharedQueue {
         SharedQueue(Arc::new(Mutex::new(store)))
     }
 

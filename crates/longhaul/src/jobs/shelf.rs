@@ -1,6 +1,6 @@
 //! The manifests of campaigns, and the files of a shard as its manifest lists them.
 //!
-//! In: the directory beside the queue's file, and parts of segments. Out: the directory of each
+//! In: the directory of the queue's manifests, and parts of segments. Out: the directory of each
 //! manifest, and the items of a part. A segment's file is checked against the digest that the queue
 //! keeps before anything in it is believed. Must not know the rules of the queue.
 
@@ -132,7 +132,7 @@ fn damaged(path: &Path, why: &str) -> Fault {
 fn unusable(code: FaultCode, path: &Path, why: impl std::fmt::Display) -> Fault {
     let message = format_args!("the campaign's manifest '{}' cannot be used: {why}", path.display());
     Fault::new(code, Blame::Local, message)
-        .hint_in_words("bring the directory of manifests beside the queue's file back, and release the campaign")
+        .hint_in_words("bring the queue's directory of manifests back (beside its file, or manifests= in its URL), and release the campaign")
 }
 
 /// Bytes of a read of a segment's file.

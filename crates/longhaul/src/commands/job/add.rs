@@ -15,7 +15,7 @@ use longhaul_core::{RelPath, units};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{Calendar, CampaignKey, Micros, Priority, RetryRules, Store, Weight};
 
-use super::{JobOutput, figures, keys_kept, queue_failed, queue_file, told};
+use super::{JobOutput, figures, keys_kept, queue_failed, queue_place, told};
 use crate::cli::job::JobAddArgs;
 use crate::commands::Context;
 use crate::error::{Error, Flaw, LocationFlaw, Origin};
@@ -28,7 +28,7 @@ use crate::values;
 /// Adds the campaign.
 pub(super) fn add(args: &JobAddArgs, layers: &Layers, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
     let new = new_campaign(args, layers)?;
-    let file = queue_file(&args.queue, context)?;
+    let file = queue_place(&args.queue, context)?;
     let mut store = file.open_or_make()?;
     let id = store.transact(|rows| add_campaign(rows, &new)).map_err(queue_failed)?;
     let (campaign, left) = figures(&mut store, id)?;

@@ -5,7 +5,7 @@
 use longhaul_jobs::queue::OMITTED_NAMES_MAX;
 use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
 
-use super::{JobOutput, Named, figures, queue_failed, queue_file, told};
+use super::{JobOutput, Named, figures, queue_failed, queue_place, told};
 use crate::cli::job::{JobCampaignArgs, JobQueueArgs};
 use crate::commands::Context;
 use crate::error::Error;
@@ -13,7 +13,9 @@ use crate::exit::Exit;
 
 /// Lists the campaigns.
 pub(super) fn list(args: &JobQueueArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let mut store = queue_file(&args.queue, context)?.open()?;
+    let place = queue_place(&args.queue, context)?;
+    let mut store = place.open()?;
+    telling.note(format_args!("the queue is {place}"));
     let ids = store.transact(|rows| rows.campaign_ids()).map_err(queue_failed)?;
     let all = ids.into_iter().map(|id| figures(&mut store, id)).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<_> = all.iter().map(|(campaign, left)| told(campaign, left)).collect();

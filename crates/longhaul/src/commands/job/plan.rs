@@ -17,7 +17,7 @@ use longhaul_jobs::{Campaign, CampaignState, JobsError, OmittedName, Store};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
 
 use super::add::parsed;
-use super::{JobOutput, campaign, keys_kept, queue_failed, queue_file};
+use super::{JobOutput, campaign, keys_kept, queue_failed, queue_place};
 use crate::cli::job::JobPlanArgs;
 use crate::commands::manifest::{self, local, remote};
 use crate::commands::{Context, block_on};
@@ -58,7 +58,7 @@ fn plan_campaign(
         let why = "the filters of a campaign are given when it is added";
         return Err(Error::Combination { why, hint: "leave --include and --exclude out, or add another campaign" });
     }
-    let file = queue_file(&args.queue.queue, context)?;
+    let file = queue_place(&args.queue.queue, context)?;
     let mut store = file.open()?;
     let name = args.what.to_string_lossy();
     let campaign = campaign(&mut store, &name)?;

@@ -11,19 +11,19 @@ use longhaul_core::{Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::Granted;
 use longhaul_jobs::{CampaignId, CampaignState, Store};
-use longhaul_jobs_sqlite::SqliteStore;
 use tokio::sync::watch;
 
 use super::add::parsed;
 use super::keys_kept::met_with;
-use super::{JobOutput, campaign, figures, queue_failed, queue_file};
+use super::{JobOutput, campaign, figures, queue_failed, queue_place};
 use crate::cli::job::JobRunArgs;
 use crate::commands::{Context, block_on};
 use crate::config::Places;
 use crate::error::{Error, Flaw};
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, CampaignSpec, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueueFile, ShardEnd, SharedQueue,
+    CampaignKeys, CampaignSpec, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, QueueStore, ShardEnd,
+    SharedQueue,
 };
 use crate::keys;
 use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
@@ -40,7 +40,7 @@ pub(super) fn run(
     telling: JobOutput,
 ) -> Result<Exit, Error> {
     let mut orders = orders(args)?;
-    let file = queue_file(&args.queue.queue, context)?;
+    let file = queue_place(&args.queue.queue, context)?;
     let mut store = file.open()?;
     orders.campaign =
         args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
@@ -92,7 +92,7 @@ fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
 }
 
 /// The campaigns that are not over: those whose end the exit tells of.
-fn unfinished(store: &mut SqliteStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
+fn unfinished(store: &mut QueueStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
     let all = store.transact(|rows| {
         let ids = match only {
             Some(only) => vec![only],
@@ -116,7 +116,7 @@ fn unfinished(store: &mut SqliteStore, only: Option<CampaignId>) -> Result<Vec<C
 fn needs_keys(
     keys: &RunKeys,
     until: MoverEnd,
-    (store, watched): (&mut SqliteStore, &[CampaignId]),
+    (store, watched): (&mut QueueStore, &[CampaignId]),
 ) -> Result<bool, Error> {
     let mut needs = until == MoverEnd::Never;
     for id in watched {
@@ -152,7 +152,7 @@ impl KeyRing for RunKeys {
 }
 
 /// The exit of these campaigns together, and whether they are all over.
-fn exit_of_all(file: &QueueFile, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
+fn exit_of_all(file: &QueuePlace, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
     let (mut store, mut exit, mut all_over) = (file.open()?, Exit::Complete, true);
     for id in watched {
         let (campaign, left) = figures(&mut store, *id)?;

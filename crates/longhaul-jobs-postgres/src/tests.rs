@@ -1,0 +1,73 @@
+//! The statements and the migrations, before a real server.
+//!
+//! Takes a server of its own; gives tests. Must not know a rule.
+
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[allow(clippy::disallowed_methods, reason = "a server has a directory of its own")]
+#[path = "../../../tests/fixture/postgres.rs"]
+mod postgres;
+
+use postgres::Postgres;
+
+use super::*;
+use crate::error::words_of;
+use crate::schema::MIGRATIONS;
+
+fn place(server: &Postgres) -> Place {
+    Place::parse(&server.url("postgres")).unwrap()
+}
+
+#[test]
+fn the_server_understands_every_statement() {
+    let server = Postgres::start();
+    drop(PostgresStore::open_or_make(&place(&server), &Passwords::default()).unwrap());
+    let dialling = place(&server).dialling(&Passwords::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, connection) = dialling.config.connect(dialling.sealer).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("SET search_path TO longhaul").await.unwrap();
+        for statement in Statement::ALL {
+            let prepared = client.prepare(statement.text()).await;
+            prepared.unwrap_or_else(|error| panic!("{statement:?}: {}", words_of(&error)));
+        }
+    });
+}
+
+#[test]
+fn a_schema_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
+    let server = Postgres::start();
+    let mut store = PostgresStore::open_or_make(&place(&server), &Passwords::default()).unwrap();
+    let site =
+        longhaul_jobs::Site { id: longhaul_jobs::SiteId(7), name: "here".to_owned(), movers_in: 1, movers_out: 1 };
+    store.transact(|rows| rows.put_site(&site)).unwrap();
+    let next: Vec<&str> = MIGRATIONS.into_iter().chain(["ALTER TABLE shard ADD COLUMN colour text"]).collect();
+    let broken: Vec<&str> = next.iter().copied().chain(["CREATE TABLE a (b text); CREATE TABLE a (b text)"]).collect();
+    schema::open(&store.connection, Absent::Refuse, &broken).unwrap_err();
+    assert_eq!(server.sql("postgres", "SELECT version FROM longhaul.queue_version"), "1");
+    schema::open(&store.connection, Absent::Refuse, &next).unwrap();
+    assert_eq!(store.transact(|rows| rows.site(site.id)).unwrap(), Some(site));
+    assert_eq!(server.sql("postgres", "SELECT count(colour) FROM longhaul.shard"), "0");
+    let refused = PostgresStore::open(&place(&server), &Passwords::default()).err().unwrap();
+    let newer = Refusal::Newer { found: 2, known: 1 };
+    assert!(matches!(&refused, PostgresError::Refused { refusal, .. } if *refusal == newer), "{refused}");
+}
+
+#[test]
+fn a_rule_that_panics_leaves_no_transaction_open() {
+    let server = Postgres::start();
+    let mut store = PostgresStore::open_or_make(&place(&server), &Passwords::default()).unwrap();
+    let site =
+        |at| longhaul_jobs::Site { id: longhaul_jobs::SiteId(at), name: String::new(), movers_in: 1, movers_out: 1 };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        store.transact(|rows| {
+            rows.put_site(&site(1))?;
+            assert!(rows.sites()?.is_empty(), "a rule panics");
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err());
+    store.transact(|rows| rows.put_site(&site(2))).unwrap();
+    let sites = store.transact(|rows| rows.sites()).unwrap();
+    assert_eq!(sites, [site(2)]);
+}
