@@ -4,8 +4,8 @@
 //! In: files that are whole, and digests of the chunks that the disk gives back. Out: orders of a
 //! few chunks each, in turn with those of other files. The bytes that were read must have the root
 //! that the sender declared, so that a checksum is of the proven bytes or is none. Where chunks are
-//! lost meanwhile, the reading begins again once they have come. A few files are read at a time, and
-//! others wait for their turn. A drain waits for the orders under way. Knows no checksums.
+//! lost meanwhile, the reading begins again once they have come. A few files are read at a time,
+//! and others wait for their turn. A drain waits for the orders under way. Knows no checksums.
 
 use std::collections::BTreeSet;
 
@@ -166,8 +166,8 @@ impl LargeTarget {
 }
 
 impl Receiver {
-    /// Orders the first chunks of a whole file, if it is to be read in order, or has it wait for its
-    /// turn. False if it is not to be read, or was.
+    /// Orders the first chunks of a whole file, if it is to be read in order, or has it wait for
+    /// its turn. False if it is not to be read, or was.
     pub(super) fn begin_in_order(&mut self, file: FileId) -> bool {
         if !self.large(file).is_some_and(|large| large.is_due()) {
             return false;

@@ -16,7 +16,7 @@ pub struct MetadataOptions {
     pub preserve: Option<OsString>,
     /// Compute these checksums too of what is received, tell them with each file and keep them with
     /// it in an extended attribute: of adler32,crc32c, and of md5,sha256, for which the receiver
-    /// reads files above 256 KiB once more [default: none]
+    /// reads files that come in chunks (usually above 256 KiB) once more [default: none]
     #[arg(long, value_name = "LIST")]
     pub extra_checksum: Option<OsString>,
     /// Users of owners and access lists, as FROM:TO,... or a file of such lines: names, numbers, or
