@@ -46,10 +46,10 @@ pub use bytes::{ReadAt, WriteAt};
 pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FsTarget, Journalled, LastBlock,
-    LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof, NamedBytes, Prefill, Removed, Reopened,
-    ReopenedBody, Replace, Room, Staged, StagedKind, StagedNames, StreamFigures, StreamForm, StreamOutput, StreamShape,
-    StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros,
-    look_at_dataset,
+    LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof, NamedBytes, Prefill, Published, Removed,
+    Reopened, ReopenedBody, Replace, Room, Staged, StagedKind, StagedNames, StreamFigures, StreamForm, StreamOutput,
+    StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget,
+    Zeros, look_at_dataset,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{ClaimsError, DiskError, ErrorKind, PathText, SetError};

@@ -84,6 +84,18 @@ pub struct DatasetTop {
     stat: Stat,
 }
 
+/// A dataset that has its name.
+#[derive(Debug)]
+pub struct Published {
+    /// Whether it took the place of something else.
+    pub replaced: bool,
+    /// The name under which that is kept.
+    pub old: Option<Vec<u8>>,
+    /// A failure behind the rename: the dataset may not stay after a crash of this host, or what
+    /// it replaced is kept under the name of its holder until the next session of that.
+    pub fault: Option<DatasetError>,
+}
+
 /// A failure of staging or committing a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -241,12 +253,11 @@ impl DatasetStage {
         kernel.syncfs(fd).map_err(failed("sync the file system of"))
     }
 
-    /// Has the dataset appear, of which everything is durable. Gives the name of the old one, if
-    /// one was replaced.
+    /// Has the dataset appear, of which everything is durable.
     ///
     /// # Errors
-    /// A [`DatasetError`]; then nothing has appeared, unless it is one of a sync behind the rename.
-    pub fn publish(&self, top: &DatasetTop) -> Result<Option<Vec<u8>>, DatasetError> {
+    /// A [`DatasetError`]; then nothing has appeared.
+    pub fn publish(&self, top: &DatasetTop) -> Result<Published, DatasetError> {
         let published = self.holder.make_ready().and_then(|()| {
             self.finish_top(top)?;
             self.holder.publish(self.replace)

@@ -151,12 +151,14 @@ impl StagedDataset {
         self.stage.make_durable(&top)?;
         let _right = claim.map(HeldClaim::publishing).transpose()?;
         self.goes_on()?;
-        let old = self.stage.publish(&top)?;
-        let _ = self.appeared.set(Appearance { digest: sealed.digest(), replaced: old.is_some() });
+        let published = self.stage.publish(&top)?;
+        // Whatever failed behind it: others see it, and a run that dials again must not put it
+        // there once more.
+        let _ = self.appeared.set(Appearance { digest: sealed.digest(), replaced: published.replaced });
         let (path, digest) = (self.stage.shown(), longhaul_core::checksum::hex(&sealed.digest()));
-        let old = old.map(|old| longhaul_core::Escaped(&old).to_string());
+        let old = published.old.map(|old| longhaul_core::Escaped(&old).to_string());
         tracing::info!(target: "longhaul::dataset", %path, %digest, old, "a dataset has appeared");
-        Ok(())
+        published.fault.map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     /// Seals its list in its own directory.

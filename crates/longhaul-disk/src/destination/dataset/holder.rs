@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::{DatasetError, DatasetOrder, let_owner_in, remove_flat, shown_of};
+use super::{DatasetError, DatasetOrder, Published, let_owner_in, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
@@ -181,15 +181,16 @@ impl Holder {
     }
 
     /// Gives the dataset that is ready its name. It is exchanged for what has that, if that may be
-    /// replaced: then the name is given under which the old one is kept.
-    pub(super) fn publish(&self, replace: Replace) -> Result<Option<Vec<u8>>, DatasetError> {
+    /// replaced. A fault behind that is told with it: the dataset has appeared all the same.
+    pub(super) fn publish(&self, replace: Replace) -> Result<Published, DatasetError> {
         let (kernel, ready) = (self.dir.kernel(), self.sibling(READY));
         let (ready, name) = ((self.parent.as_ref(), ready.as_bytes()), (self.parent.as_ref(), self.name.as_bytes()));
         if replace == Replace::Allowed {
             match kernel.exchange(ready, name) {
                 Ok(()) => {
-                    self.sync()?;
-                    return self.keep_old().map(Some);
+                    let kept = self.sync().and_then(|()| self.keep_old());
+                    let (old, fault) = kept.map_or_else(|fault| (None, Some(fault)), |old| (Some(old), None));
+                    return Ok(Published { replaced: true, old, fault });
                 }
                 // Nothing has the name any more.
                 Err(Errno::NOENT) => {}
@@ -200,8 +201,7 @@ impl Holder {
             Err(Errno::EXIST) => return Err(DatasetError::Stands { path: self.shown() }),
             outcome => outcome.map_err(|error| self.failed("give its name to", error))?,
         }
-        self.sync()?;
-        Ok(None)
+        Ok(Published { replaced: false, old: None, fault: self.sync().err() })
     }
 
     /// Gives what stood under the dataset's name the name under which it is kept.

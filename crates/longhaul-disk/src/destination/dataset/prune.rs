@@ -4,6 +4,8 @@
 //! Names that earlier sessions staged of other sources, and what they left of unfinished files, go.
 //! Must not know who sent what.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longhaul_core::limits::DATASET_MANIFEST_NAME;
@@ -74,12 +76,13 @@ impl DatasetStage {
         let walk = Walk::new(Arc::clone(&top.dir), cached_dirs_max());
         let mut pruning = Pruning { walk, listed, next: None, names: StagedNames::default() };
         pruning.advance()?;
-        let mut levels = vec![pruning.level(RelPath::root())?];
-        while let Some(level) = levels.last_mut() {
-            match level.names.next() {
+        let mut levels = vec![pruning.level(RelPath::root(), 0)?];
+        while let Some(depth) = levels.len().checked_sub(1) {
+            let level = &mut levels[depth];
+            match pruning.next_of(level)? {
                 Some(Key::Itself(name)) => pruning.look(level, &name)?,
                 Some(Key::Below(name)) => {
-                    let below = pruning.below(&level.path, &name)?;
+                    let below = pruning.below(&level.path, &name, depth + 1)?;
                     levels.extend(below);
                 }
                 None => {
@@ -124,12 +127,35 @@ impl Key {
         };
         name.iter().copied().chain(slash)
     }
+
+    /// The memory that it takes.
+    fn held_bytes(&self) -> usize {
+        let (Key::Itself(name) | Key::Below(name)) = self;
+        name.len() + 2 * size_of::<Key>()
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> Ordering {
+        self.bytes().cmp(other.bytes())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A directory that is being looked through.
 struct StagedLevel {
     path: RelPath,
+    /// The next names in it.
     names: std::vec::IntoIter<Key>,
+    /// The last of those, if more were left on the disk behind it.
+    last: Option<Key>,
+    /// The bytes of names that are held at a time.
+    held_max: usize,
     /// The mode and the times that it gets back. `None` if it was not changed.
     had: Option<(Option<u32>, Timestamps)>,
 }
@@ -182,36 +208,40 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 
     /// The level of a directory in one that is looked through. `None` if it was removed.
-    fn below(&self, above: &RelPath, name: &[u8]) -> Result<Option<StagedLevel>, DatasetError> {
+    fn below(&self, above: &RelPath, name: &[u8], depth: usize) -> Result<Option<StagedLevel>, DatasetError> {
         let path = joined(above, name)?;
         match self.walk.dir(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
             Ok(dir) if dir.dev() != self.walk.root().dev() => Err(mounted(&path)),
-            Ok(_) => self.level(path).map(Some),
+            Ok(_) => self.level(path, depth).map(Some),
         }
     }
 
+    /// The next name of a level, in order.
+    fn next_of(&self, level: &mut StagedLevel) -> Result<Option<Key>, DatasetError> {
+        if let Some(name) = level.names.next() {
+            return Ok(Some(name));
+        }
+        let Some(last) = level.last.take() else { return Ok(None) };
+        let dir = self.walk.dir(&level.path)?;
+        let failed = |error: Errno| DiskError::call("read the directory", &level.path, error);
+        let (names, last) = first_names(&dir, Some(&last), level.held_max).map_err(failed)?;
+        (level.names, level.last) = (names.into_iter(), last);
+        Ok(level.names.next())
+    }
+
     /// Reads a directory, into which its owner is let if its mode forbids that.
-    fn level(&self, path: RelPath) -> Result<StagedLevel, DatasetError> {
+    fn level(&self, path: RelPath, depth: usize) -> Result<StagedLevel, DatasetError> {
         let dir = self.walk.dir(&path)?;
         let failed = |error: Errno| DiskError::call("read the directory", &path, error);
         let stat = fstat(dir.as_ref()).map_err(failed)?;
         let is_shut = stat.st_mode & 0o500 != 0o500;
         let opened = if is_shut { let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)? } else { None };
-        let mut found = Vec::new();
-        dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec()))).map_err(failed)?;
-        let mut names = Vec::with_capacity(found.len());
-        for name in found {
-            let stat = statat(dir.as_ref(), &*name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-            if type_of(&stat) == FileType::Directory && !is_reserved(&name) {
-                names.push(Key::Below(name.clone()));
-            }
-            names.push(Key::Itself(name));
-        }
-        names.sort_unstable_by(|one, other| one.bytes().cmp(other.bytes()));
+        let held_max = HELD_BYTES.checked_shr(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(0).max(HELD_LEAST);
+        let (names, last) = first_names(&dir, None, held_max).map_err(failed)?;
         let had = opened.map(|bits| (Some(bits), times_of(&stat)));
-        Ok(StagedLevel { path, names: names.into_iter(), had })
+        Ok(StagedLevel { path, names: names.into_iter(), last, held_max, had })
     }
 
     /// Removes a name and what lies below it.
@@ -235,6 +265,37 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
     }
 }
 
+/// The first names of a directory behind one, in order, as many as `held_max` bytes hold, and the
+/// last of them if more follow: a directory may have more names than memory should hold, and is
+/// read again for the next ones.
+fn first_names(dir: &Dir, behind: Option<&Key>, held_max: usize) -> Result<(Vec<Key>, Option<Key>), Errno> {
+    let (mut held, mut held_bytes, mut leaves_some) = (BTreeSet::new(), 0, false);
+    let mut take = |key: Key| {
+        if behind.is_some_and(|behind| key <= *behind) || leaves_some && held.last().is_some_and(|last| key > *last) {
+            return;
+        }
+        held_bytes += key.held_bytes();
+        held.insert(key);
+        while held_bytes > held_max && held.len() > 1 {
+            held_bytes -= held.pop_last().map_or(0, |key| key.held_bytes());
+            leaves_some = true;
+        }
+    };
+    let mut failed = Ok(());
+    each_name(dir.readable()?, |name| match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(error) => failed = Err(error),
+        Ok(stat) => {
+            if type_of(&stat) == FileType::Directory && !is_reserved(name) {
+                take(Key::Below(name.to_vec()));
+            }
+            take(Key::Itself(name.to_vec()));
+        }
+    })?;
+    failed?;
+    let last = held.last().filter(|_| leaves_some).cloned();
+    Ok((held.into_iter().collect(), last))
+}
+
 /// Removes a name in a directory, and what lies below it. The owner is let in everywhere.
 fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), DatasetError> {
     let failed = |error: Errno| DiskError::call("remove what is not listed from", &RelPath::root(), error);
@@ -243,28 +304,39 @@ fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), Da
     }
     let walk = Walk::new(Arc::clone(above), cached_dirs_max());
     let mut to_do = vec![joined(&RelPath::root(), name)?];
-    while let Some(path) = to_do.last() {
+    while let Some(path) = to_do.last().cloned() {
+        let path = &path;
         let dir = walk.dir(path)?;
         if dir.dev() != above.dev() {
             return Err(mounted(path));
         }
         let failed = |error: Errno| DiskError::call("remove what is not listed from", path, error);
         let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?;
-        let mut found = Vec::new();
-        dir.readable().and_then(|fd| each_name(fd, |name| found.push(name.to_vec()))).map_err(failed)?;
-        let mut dirs = Vec::new();
-        for name in found {
-            if unlink(&dir, &name, removed).map_err(failed)? {
-                dirs.push(joined(path, &name)?);
-            }
+        let (first, mut failure) = (to_do.len(), None);
+        let before = removed.files + removed.others;
+        let sink = |name: &[u8]| match unlink(&dir, name, removed) {
+            // Of very many, the rest is found when the directory is read again.
+            Ok(true) if to_do.len() > first && to_do.len() >= DIRS_HELD => {}
+            Ok(true) => match joined(path, name) {
+                Ok(below) => to_do.push(below),
+                Err(error) => failure = Some(error),
+            },
+            Ok(false) => {}
+            Err(error) => failure = Some(failed(error).into()),
+        };
+        dir.readable().and_then(|fd| each_name(fd, sink)).map_err(failed)?;
+        failure.map_or(Ok(()), Err)?;
+        if to_do.len() > first {
+            continue;
         }
-        if dirs.is_empty() {
-            let (above, name) = walk.parent(path)?;
-            above.kernel().rmdirat(&above, name).map_err(failed)?;
-            removed.others += 1;
-            to_do.pop();
+        let (above, name) = walk.parent(path)?;
+        match above.kernel().rmdirat(&above, name) {
+            // A name was passed over, as others went while the directory was read.
+            Err(Errno::NOTEMPTY) if removed.files + removed.others > before => continue,
+            outcome => outcome.map_err(failed)?,
         }
-        to_do.extend(dirs);
+        removed.others += 1;
+        to_do.pop();
     }
     Ok(())
 }
@@ -295,4 +367,61 @@ fn joined(path: &RelPath, name: &[u8]) -> Result<RelPath, DatasetError> {
 /// The refusal to look through another file system.
 fn mounted(path: &RelPath) -> DatasetError {
     DatasetError::Unable { path: path.into(), why: "a file system is mounted in what is staged" }
+}
+
+/// The bytes of names that are held of the top. Each level below has half of that of the one above,
+/// and this at least.
+const HELD_BYTES: usize = 32 << 20;
+const HELD_LEAST: usize = 64 << 10;
+/// Directories to be removed that are held at a time, besides one for each level.
+const DIRS_HELD: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::destination::base;
+    use crate::kernel::Kernel;
+
+    #[test]
+    fn however_few_names_are_held_all_of_them_come_and_in_order() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        for name in ["d", "e", ".longhaul"] {
+            fs::create_dir(scratch.path().join(name)).expect("made");
+        }
+        for name in ["d-x", "d.x", "d0", "a", "z"] {
+            fs::write(scratch.path().join(name), name).expect("written");
+        }
+        let dir = base::named(scratch.path(), &Kernel::default()).expect("open");
+        let (all, last) = first_names(&dir, None, HELD_LEAST).expect("read");
+        assert_eq!((all.len(), last), (10, None));
+        assert!(all.is_sorted());
+        for held_max in [0, 2 * all[0].held_bytes(), 300] {
+            let (mut found, mut last) = (Vec::new(), None);
+            loop {
+                let (some, left) = first_names(&dir, last.as_ref(), held_max).expect("read");
+                assert!(some.len() == 1 || some.iter().map(Key::held_bytes).sum::<usize>() <= held_max);
+                found.extend(some);
+                last = left;
+                if last.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, all, "{held_max}");
+        }
+    }
+
+    #[test]
+    fn more_directories_than_are_held_go_all() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        for n in 0..2 * DIRS_HELD + 5 {
+            fs::create_dir_all(scratch.path().join(format!("gone/{n}/in"))).expect("made");
+        }
+        let dir = base::named(scratch.path(), &Kernel::default()).expect("open");
+        let mut removed = Removed::default();
+        remove(&dir, b"gone", &mut removed).expect("removed");
+        assert_eq!(removed.others, 2 * (2 * DIRS_HELD as u64 + 5) + 1);
+        assert!(!scratch.path().join("gone").exists());
+    }
 }

@@ -64,7 +64,12 @@ fn commit(stage: &DatasetStage) -> Result<Option<Vec<u8>>, DatasetError> {
     let pruned = stage.prune(&top, listed(&[("d", StagedKind::Dir), ("d/f", StagedKind::File(len))]))?;
     assert_eq!(pruned, StagedNames::default());
     stage.make_durable(&top)?;
-    stage.publish(&top)
+    let there = stage.tree().named().with_file_name("run-7/d/f");
+    let staged = fs::read(stage.tree().named().join("tree/d/f")).expect("it stands");
+    let published = stage.publish(&top);
+    let has_appeared = fs::read(there).is_ok_and(|found| found == staged);
+    assert_eq!(published.is_ok(), has_appeared, "a fault behind the rename does not hide it");
+    published.and_then(|published| published.fault.map_or(Ok(published.old), Err))
 }
 
 /// A list of a dataset.
