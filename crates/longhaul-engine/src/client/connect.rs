@@ -344,6 +344,7 @@ impl Run {
             knows_shared,
             udp_beside_tcp,
             takes_unasked,
+            leaves_quic: true,
         })
     }
 
