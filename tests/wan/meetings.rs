@@ -1,6 +1,7 @@
-//! Whom a session meets on a path besides one connection under cubic: many, one under BBR, a session
-//! of its own kind, a policer. Bounds are wide: they tell a session that starves others, or is
-//! starved, from one that is merely held up. How even the parts are is measured by `wan --beside`.
+//! Whom a session meets on a path besides one connection under cubic: many, one under BBR, a
+//! session of its own kind, a policer. Bounds are wide: they tell a session that starves others, or
+//! is starved, from one that is merely held up. How even the parts are is measured by
+//! `wan --beside`.
 
 use super::manners::{LINE, Parts, beside, measuring, part_of_line};
 use super::*;

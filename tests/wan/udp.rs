@@ -120,3 +120,28 @@ fn a_run_that_dials_again_while_a_breaker_is_open_goes_over_tcp_and_says_why() {
         tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
     }
 }
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_pull_with_a_control_of_quics_that_dials_again_while_a_breaker_is_open_goes_over_tcp() {
+    let far = Far::new("rate=200Mbit/s,rtt=20ms");
+    let options = ["--transport", "quic", "--congestion", "rate"];
+    let (run, [near, there]) = moving(&far, Direction::Pull, 300, &options);
+    let running = run.start();
+    let wait = |mib: u64| running.wait_event(|event| event["bytes_received"].as_u64().filter(|at| *at > mib << 20));
+    wait(30);
+    far.change("loss=0.5");
+    far.daemon.wait_log("the path loses too much of what lanes over QUIC send");
+    far.change("loss=0");
+    // So much only lanes over TCP carry: this end knows as well.
+    wait(180);
+    far.daemon.kill();
+    let again = far.restarted();
+    running.wait_event(|event| {
+        let says_why = event["reason"].as_str().is_some_and(|reason| reason.contains("tried again in"));
+        (event["type"] == "lanes" && says_why).then_some(())
+    });
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", again.log());
+    tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+}

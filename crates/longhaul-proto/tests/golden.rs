@@ -71,7 +71,7 @@ fn transfer(far: Far) -> Message {
             knows_shared: false,
             udp_beside_tcp: false,
             share: PathShare::Fair,
-            takes_unasked: false,
+            ..Flow::default()
         },
         digests: true,
     };

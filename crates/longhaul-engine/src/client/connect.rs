@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::ahead::{self, EarlyLanes};
 use super::answer::{accept_answer, log_agreed};
-use super::dialling::{LaneWays, UdpDoor, udp_door};
+use super::dialling::{LaneWays, UdpDoor, begin_over, udp_door};
 use super::early_udp::EarlyUdp;
 use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
@@ -112,12 +112,12 @@ impl Run {
             self.paths.lead_to(control.peer_addr)?;
         }
         self.known.meet(&control).await;
-        let wanted = self.first_transport(ways.as_deref()).await;
+        let broken = self.broken_for();
+        let wanted = self.first_transport(ways.as_deref(), broken).await;
         let (lanes, lanes_max) = self.lanes_wanted(control.rtt, slots, wanted);
         let (lanes, transport) = lanes_over(ways.as_deref(), lanes, wanted);
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
-        transfer.flow.transport = transport;
-        transfer.flow.udp_beside_tcp &= wish.may_mix_udp(transport);
+        begin_over(&mut transfer.flow, transport, (&wish, broken));
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
         let hello = shown.announced_by(hello);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
@@ -141,7 +141,7 @@ impl Run {
         dialling.patience.has_met();
         log_agreed(&welcome, &granted, self.protection(), asked.elapsed());
         let start = self.stands(again, role, (&welcome, &granted), dialling.sync);
-        let telling = self.telling(start, (transport, granted.count));
+        let telling = self.telling(start, (transport, granted.count), broken);
         // The acceptor waits so long for a lane to say where it belongs, or there are fewer than
         // were asked for.
         ahead.truncate(if ahead_since.elapsed() < AHEAD_MAX { granted.count as usize } else { 0 });
@@ -267,8 +267,8 @@ impl Run {
     /// The transport of the first lanes on these ways, or on the route to the host. Whoever asks
     /// for UDP where ssh leads has lanes over TCP, or through ssh, if no datagram comes: a way
     /// straight there is waited for a while, as only that carries any.
-    async fn first_transport(&self, ways: Option<&Ways>) -> message::Transport {
-        let wanted = match self.broken_for() {
+    async fn first_transport(&self, ways: Option<&Ways>, broken: Option<Duration>) -> message::Transport {
+        let wanted = match broken {
             Some(_) => message::Transport::Tcp,
             None => self.transport(),
         };
@@ -287,11 +287,17 @@ impl Run {
         self.known.past().broken_for(Instant::now())
     }
 
-    /// Hears of a session that begins so, with lanes over this: also why it begins over TCP, if
-    /// another transport was asked for.
-    fn telling(&self, start: Event, (over, lanes): (message::Transport, u32)) -> Arc<StartEvent> {
-        let (telling, asked) = (Arc::new(StartEvent::new(self.observer.clone(), start)), self.transport());
-        if let Some(left) = self.broken_for().filter(|_| over != asked && over == message::Transport::Tcp) {
+    /// Hears of a session that begins so, with lanes over this: also why it begins over TCP, and
+    /// stays there, if another transport was asked for or might be chosen.
+    fn telling(
+        &self,
+        start: Event,
+        (over, lanes): (message::Transport, u32),
+        broken: Option<Duration>,
+    ) -> Arc<StartEvent> {
+        let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
+        let is_free = over != self.transport() || self.may_change_transport() || self.may_mix_udp();
+        if let Some(left) = broken.filter(|_| is_free && over == message::Transport::Tcp) {
             let reason = LanesReason::Search(Why::StillBroken { left });
             tracing::info!(target: "longhaul::session", %reason, "lanes go over TCP");
             telling.event(Event::Lanes(LanesTuned { seconds: 0.0, lanes, change: LanesChange::Tcp, reason }));
@@ -327,11 +333,10 @@ impl Run {
                 Fault::new(FaultCode::Usage, Blame::Local, format_args!("not a congestion control: {e}"))
             })?,
         };
-        let is_broken = self.broken_for().is_some();
-        let (transport, choose) = (self.transport(), self.may_change_transport() && !is_broken);
+        let (transport, choose) = (self.transport(), self.may_change_transport());
         let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
         let exact_chunks = self.settings.chunk.is_some();
-        let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp() && !is_broken);
+        let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp());
         Ok(Flow {
             lanes_max,
             congestion,
@@ -343,6 +348,7 @@ impl Run {
             knows_shared,
             udp_beside_tcp,
             takes_unasked,
+            leaves_quic: true,
         })
     }
 

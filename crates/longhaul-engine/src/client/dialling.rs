@@ -8,9 +8,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use longhaul_core::{Fault, FaultCode, LaneId, hint};
+use longhaul_core::{Fault, FaultCode, LaneId, Word, hint};
 use longhaul_net::{Control, NetError, Over};
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::wire::message::{self, Flow, Welcome};
@@ -21,6 +21,7 @@ use super::connect::Connect;
 use super::early_udp::EarlyUdp;
 use super::ssh::Ways;
 use super::udp_way::Dialled;
+use super::wish::Wish;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::join::{Unjoined, join};
 use crate::lanes::past::PathPast;
@@ -130,6 +131,18 @@ pub(super) fn udp_door(control: &Control, ways: Option<Arc<Ways>>) -> UdpDoor {
     })
 }
 
+/// Has a session begin over this, which may be another transport than its settings name: one whose
+/// path is `broken` for so long yet begins over TCP and stays there, with the host's congestion
+/// control, as the one that was named may be one that only QUIC has.
+pub(super) fn begin_over(flow: &mut Flow, over: message::Transport, (wish, broken): (&Wish, Option<Duration>)) {
+    if flow.transport == message::Transport::Quic && over == message::Transport::Tcp {
+        flow.congestion = Word::default();
+    }
+    flow.transport = over;
+    flow.choose &= broken.is_none();
+    flow.udp_beside_tcp &= broken.is_none() && wish.may_mix_udp(over);
+}
+
 /// Notes when a session that began over UDP or QUIC goes back to TCP: the breaker of a side has
 /// opened. The side that sends says no more of it than that.
 struct WayBack {
@@ -193,6 +206,23 @@ fn log_dialled(id: LaneId, transport: message::Transport, joined: &Result<Joined
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_that_begins_over_tcp_as_its_path_is_broken_asks_for_no_control_of_quics() {
+        use message::Transport::{Quic, Tcp};
+        let name = Word::try_from("rate").expect("a word");
+        let asked = |transport| Flow { transport, choose: true, congestion: name.clone(), ..Flow::default() };
+        let wish = Wish::pull(&[], Vec::new(), None);
+        for (first, over, broken, left) in [
+            (Quic, Tcp, Some(Duration::from_secs(30)), (Word::default(), false)),
+            (Quic, Quic, None, (name.clone(), true)),
+            (Tcp, Tcp, Some(Duration::from_secs(30)), (name.clone(), false)),
+        ] {
+            let mut flow = asked(first);
+            begin_over(&mut flow, over, (&wish, broken));
+            assert_eq!((flow.transport, (flow.congestion, flow.choose)), (over, left), "{first:?}");
+        }
+    }
 
     #[test]
     fn a_session_that_went_back_to_tcp_shuts_its_path_once_and_one_that_began_there_does_not() {

@@ -361,7 +361,8 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         Side::Send(..) => Policy { if_exists: IfExists::Fail, may_modify: false },
     };
     let mixes_udp = transfer.flow.udp_beside_tcp;
-    let changes = TransportChanges { is_kept: daemon.live.link.is_some(), mixes_udp };
+    let keeps_quic = transfer.flow.transport == Transport::Quic && !transfer.flow.leaves_quic;
+    let changes = TransportChanges { is_kept: daemon.live.link.is_some(), mixes_udp, keeps_quic };
     let lanes = LanePlan {
         numbers: LaneNumbers { first: admission.lanes, least: admission.lanes, most: admission.lanes_max },
         transport: transfer.flow.transport,

@@ -62,6 +62,8 @@ pub(crate) struct Limiter {
     peer_limit: Option<(Instant, Option<Limited>)>,
     /// The part that limited the last second. `None` if it is not known, as in an outage.
     limited: Option<Limited>,
+    /// Whether this process used up the processors in the last second.
+    is_pressed: bool,
     path: PathView,
     spent: Spent,
 }
@@ -109,6 +111,7 @@ impl Limiter {
             cpu: CpuSeen::now(&StageTimes::default()),
             peer_limit: None,
             limited: None,
+            is_pressed: false,
             path: PathView { users: PathUse::Alone, limit: None },
             spent: Spent::default(),
         }
@@ -191,6 +194,12 @@ impl Limiter {
         self.limited
     }
 
+    /// Whether this process used up this host's processors in the last second. A lane's thread that
+    /// has no rest is none of it, and neither is the other side.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.is_pressed
+    }
+
     /// How long each part has limited the session so far.
     pub(crate) fn spent(&self) -> &Spent {
         &self.spent
@@ -219,8 +228,10 @@ impl Limiter {
         let (hash, net, files) = (now.hash - before.hash, now.net - before.net, now.files - before.files);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let of = |seconds: f64, threads: usize| seconds / (elapsed * threads.max(1) as f64).max(1e-6);
+        let all = of(now.process - before.process, processors);
+        self.is_pressed = Processors::are_busy(all);
         Processors {
-            busy: of(now.process - before.process, processors).max(of(hash + net, lanes)),
+            busy: all.max(of(hash + net, lanes)),
             most: if hash > 0.0 && hash >= net.max(files) { Limit::Hash } else { Limit::Cpu },
         }
     }

@@ -26,6 +26,7 @@ use longhaul_proto::wire::message::Transport;
 use self::breakers::QuicBreakers;
 use self::own::OwnPaths;
 use super::past::PathPast;
+use super::rules::TransportChanges;
 use super::tune::{LaneTask, TuningStep, delivered_between};
 use super::worker::pacer::Pacer;
 use crate::api::LanesChange;
@@ -125,6 +126,15 @@ impl LaneManners {
         let (paths, own, path_of, steps) = (Vec::new(), OwnPaths::new(past.clone()), HashMap::new(), Vec::new());
         let breakers = (role == Role::Sender).then(|| QuicBreakers::new(share, past));
         LaneManners { keeps, share, paths, path_of, own, breakers, are_all: false, steps, past: RoadSums::default() }
+    }
+
+    /// The same where the transport may change so. A breaker that opens where the other side cannot
+    /// go back to TCP would end the transfer, so there is none.
+    pub(crate) fn within(mut self, changes: TransportChanges) -> LaneManners {
+        if changes.keeps_quic {
+            self.breakers = None;
+        }
+        self
     }
 
     /// Takes a lane that joined. `pacer`: has the rate that was asked for.

@@ -73,6 +73,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) fn new(rules: LaneRules) -> Lanes {
         let manners = LaneManners::new(rules.role, rules.path.share(), rules.path.past().clone());
+        let manners = manners.within(rules.changes);
         Lanes {
             role: rules.role,
             running: BTreeMap::new(),

@@ -56,6 +56,8 @@ pub(crate) struct TransportChanges {
     pub(crate) is_kept: bool,
     /// Whether lanes over UDP and TCP may stand side by side, as both sides know them.
     pub(crate) mixes_udp: bool,
+    /// Whether the other side dials lanes over QUIC whatever it is granted.
+    pub(crate) keeps_quic: bool,
 }
 
 /// The means of a lane's thread besides its stream.

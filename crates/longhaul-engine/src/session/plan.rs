@@ -160,7 +160,7 @@ impl Plan {
         let lanes = LanePlan {
             numbers: LaneNumbers { first: lanes, least: lanes, most: lanes },
             transport: Transport::Tcp,
-            changes: TransportChanges { is_kept: true, mixes_udp: false },
+            changes: TransportChanges { is_kept: true, ..TransportChanges::default() },
             window_bytes: 0,
             choose_congestion: false,
             known_congestion: None,
@@ -351,7 +351,7 @@ impl LanePlan {
         rtt: Duration,
     ) -> LanePlan {
         let mixes_udp = transfer.flow.udp_beside_tcp && welcome.caps & CAP_UDP_BESIDE_TCP != 0;
-        let changes = TransportChanges { is_kept: false, mixes_udp };
+        let changes = TransportChanges { mixes_udp, ..TransportChanges::default() };
         LanePlan {
             numbers,
             transport: transfer.flow.transport,

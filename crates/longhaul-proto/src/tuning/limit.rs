@@ -78,8 +78,13 @@ impl Default for Processors {
 }
 
 impl Processors {
+    /// Whether a side is held up that uses this share of the time of all its processors.
+    pub fn are_busy(share: f64) -> bool {
+        share >= BUSY
+    }
+
     fn limit(&self) -> Option<Limit> {
-        (self.busy >= BUSY).then_some(self.most)
+        Processors::are_busy(self.busy).then_some(self.most)
     }
 }
 

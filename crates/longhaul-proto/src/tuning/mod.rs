@@ -164,8 +164,7 @@ pub enum Why {
         /// The rate of the lane.
         after: u64,
     },
-    /// A lane over UDP carried as much by itself as TCP did, or processors limited, and it cost
-    /// more processor time.
+    /// A lane over UDP carried as much by itself as TCP did, and it cost more processor time.
     UdpCostsMore {
         /// The cost of TCP, nanoseconds of processor time a MB.
         before: u64,

@@ -8,8 +8,8 @@
 //! there is nothing to try, and if both together carry hardly more than TCP alone, TCP stays. Lanes
 //! over UDP keep the session's share of the path by a control of their own, which must not run
 //! beside that of TCP for long: if they pay they go on alone, and if they carry less by themselves
-//! than TCP did, that is taken back. If they carry as much, or less as this host's processors
-//! limit, the one that costs less processor time a byte carries on.
+//! than TCP did, that is taken back. If they carry as much, the one that costs less processor time
+//! a byte carries on.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -53,7 +53,8 @@ pub struct Carried {
     /// Whether it is the network that limits, by whatever, or a receiver whose system drops the
     /// datagrams of lanes over [`Choice::rival`]: what these carry is what they can.
     pub by_network: bool,
-    /// Whether it is this host's processors that limit.
+    /// Whether this side used up its host's processors: a lane over [`Choice::rival`] carries no
+    /// more there either.
     pub by_processors: bool,
     /// Processor time that lanes of this side spent on moving bytes in it, encryption included. 0
     /// if that is unknown.
@@ -90,9 +91,8 @@ pub struct Choice {
     /// Bytes that TCP and the other delivered in the seconds that are judged, and the length of
     /// these.
     judged: (u64, u64, Duration),
-    /// Processor time of these seconds, and the length of those of them in which processors
-    /// limited.
-    judged_costs: (Duration, Duration),
+    /// Processor time of these seconds.
+    judged_cost: Duration,
     /// The cost of lanes over TCP before the trial: see [`Choice::cost`].
     tcp_cost: Option<u64>,
     /// The rate of lanes over TCP in each of the last seconds, bytes/s, the latest last.
@@ -141,7 +141,7 @@ impl Choice {
             phase,
             elapsed: Duration::ZERO,
             judged: (0, 0, Duration::ZERO),
-            judged_costs: (Duration::ZERO, Duration::ZERO),
+            judged_cost: Duration::ZERO,
             tcp_cost: None,
             late: VecDeque::new(),
         }
@@ -267,8 +267,8 @@ impl Choice {
     }
 
     /// Whether lanes alone are as good as TCP was: whether they carry more, or cost no more where
-    /// that is alike, or where they carry less as processors limit. Seconds in which another part
-    /// than these or the network limits say nothing of them.
+    /// that is alike. Seconds in which another part than this side's processors or the network
+    /// limits say nothing of them.
     fn prove(&mut self, rival: Rival, before: u64, carried: &Carried) -> Option<TransportDecision> {
         if carried.by_network || carried.by_processors {
             self.add(carried);
@@ -281,10 +281,10 @@ impl Choice {
         }
         // What lanes over TCP still finish is none of it.
         let ((_, after), costs) = (self.rates(), self.tcp_cost.zip(self.cost()));
-        let (is_alike, is_pressed) = (after.abs_diff(before) as f64 <= before as f64 * ALIKE, self.is_pressed());
+        let is_alike = after.abs_diff(before) as f64 <= before as f64 * ALIKE;
         self.enter(TransportPhase::Over);
         let why = match costs {
-            Some((tcp, udp)) if is_alike || is_pressed && after < before => {
+            Some((tcp, udp)) if is_alike => {
                 (udp as f64 > tcp as f64 * COSTS_MORE).then_some(Why::UdpCostsMore { before: tcp, after: udp })
             }
             _ => (after < before).then_some(Why::UdpCarriesLess { before, after }),
@@ -292,15 +292,10 @@ impl Choice {
         why.map(|why| TransportDecision::Return(rival, why))
     }
 
-    /// Whether processors limited for most of the time that is judged.
-    fn is_pressed(&self) -> bool {
-        self.judged_costs.1 * 2 > self.judged.2
-    }
-
     /// Nanoseconds of processor time that a MB cost in the seconds that are judged. `None` if it is
     /// not known, or next to nothing was carried.
     fn cost(&self) -> Option<u64> {
-        let (bytes, spent) = (u128::from(self.judged.0) + u128::from(self.judged.1), self.judged_costs.0);
+        let (bytes, spent) = (u128::from(self.judged.0) + u128::from(self.judged.1), self.judged_cost);
         let cost = (spent.as_nanos() * 1_000_000).checked_div(bytes)?;
         u64::try_from(cost).ok().filter(|cost| *cost > 0)
     }
@@ -309,8 +304,7 @@ impl Choice {
         self.judged.0 += carried.tcp;
         self.judged.1 += carried.rival;
         self.judged.2 += carried.elapsed;
-        self.judged_costs.0 += carried.spent;
-        self.judged_costs.1 += if carried.by_processors { carried.elapsed } else { Duration::ZERO };
+        self.judged_cost += carried.spent;
     }
 
     /// Bytes/s over TCP, and over the other.
@@ -321,7 +315,7 @@ impl Choice {
 
     fn enter(&mut self, phase: TransportPhase) {
         (self.phase, self.elapsed, self.judged) = (phase, Duration::ZERO, (0, 0, Duration::ZERO));
-        self.judged_costs = (Duration::ZERO, Duration::ZERO);
+        self.judged_cost = Duration::ZERO;
     }
 }
 

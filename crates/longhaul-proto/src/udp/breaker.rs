@@ -25,7 +25,8 @@
 //!    whatever arrives, unless no more is sent in the last than a few TCP connections would send
 //!    there (the equation of RFC 8083) and half of it comes: that is a slow line, and harms nobody.
 //!    Who takes all has no such leave, and a round trip below 10 ms counts as that: on a short one
-//!    few are many.
+//!    few are many. Who bears loss ([`UdpBreaker::bearing_loss`]) has it whatever is sent, as long
+//!    as less than 45 % is lost.
 //! 3. Half as long again after each ten minutes without a bad interval.
 //!
 //! An interval is five round trips, a second at least, and goes on until [`PACKETS_JUDGED`] packets
@@ -119,6 +120,8 @@ struct BreakerSilence {
 #[derive(Clone, Copy, Debug)]
 struct BreakerAll {
     is_taken: bool,
+    /// Whether losses that leave the rate what it is are borne.
+    bears_loss: bool,
     is_allowed: bool,
 }
 
@@ -168,7 +171,7 @@ impl UdpBreaker {
             own: 0.0,
             rates: VecDeque::new(),
             opening: BreakerOpening { open: None, times: 0, good_since: now },
-            all: BreakerAll { is_taken: false, is_allowed: true },
+            all: BreakerAll { is_taken: false, bears_loss: false, is_allowed: true },
         }
     }
 
@@ -290,6 +293,13 @@ impl UdpBreaker {
         self.all.is_taken = share == PathShare::All;
     }
 
+    /// The same for lanes that keep a rate through losses to which nobody else on the path is
+    /// subject: a row of bad intervals alone does not open it.
+    pub fn bearing_loss(mut self) -> UdpBreaker {
+        self.all.bears_loss = true;
+        self
+    }
+
     /// Whether the session may still take all that it can have, if it was asked to.
     pub fn allows_all(&self) -> bool {
         self.all.is_allowed
@@ -354,7 +364,8 @@ impl UdpBreaker {
         (self.bad, self.opening.good_since) = ((self.bad.0 + 1, now), now);
         let best = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let is_down = rate < best * DOWN;
-        if self.bad.0 >= BAD_ANYHOW && !is_slow || self.bad.0 >= BAD_DOWN && is_down {
+        let is_borne = is_slow || self.all.bears_loss && lost < LOST_MUCH;
+        if self.bad.0 >= BAD_ANYHOW && !is_borne || self.bad.0 >= BAD_DOWN && is_down {
             let opened = BreakerPast { times: self.opening.times, open: Duration::ZERO }.opened_again();
             (self.opening.times, self.opening.open) = (opened.times, Some((now, opened.open)));
         }

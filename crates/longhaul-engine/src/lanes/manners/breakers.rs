@@ -58,7 +58,7 @@ struct WholePackets {
 /// The findings of a look.
 #[derive(Debug, Default)]
 pub(super) struct GuardFindings {
-    /// Orders that are others than before.
+    /// Orders that are others than before, and those that hold something back.
     pub(super) orders: Vec<(PathEnds, BreakerOrder)>,
     /// Lanes of paths that are broken, or at whose other end nothing is heard of any more.
     pub(super) over: Vec<LaneId>,
@@ -106,11 +106,13 @@ impl QuicBreakers {
             let on_it = lanes.clone().filter(|lane| path.lanes.contains_key(&lane.id));
             let seen: Vec<_> = on_it.filter_map(|lane| Some((lane.id, lane.handle.counters()?))).collect();
             let order = path.look(now, &seen);
-            if order != path.order {
-                path.order = order;
-                if let BreakerOrder::Open(_) = order {
-                    self.past.broke(now, path.breaker.past(path.at(now)));
-                }
+            let is_news = order != path.order;
+            path.order = order;
+            if is_news && matches!(order, BreakerOrder::Open(_)) {
+                self.past.broke(now, path.breaker.past(path.at(now)));
+            }
+            // A lane may just have stored what the control ordered before.
+            if is_news || order != BreakerOrder::Go(0) {
                 findings.orders.push((path.ends, order));
             }
             if let BreakerOrder::Lost | BreakerOrder::Open(_) = order {
@@ -125,6 +127,10 @@ impl GuardedPath {
     fn new(now: Instant, ends: PathEnds, share: PathShare, round_trip: Duration) -> GuardedPath {
         let mut breaker = UdpBreaker::new(Timestamp(0), round_trip);
         breaker.set_share(share);
+        if share == PathShare::All {
+            // Its lanes keep what they carry on a path that loses much by itself.
+            breaker = breaker.bearing_loss();
+        }
         GuardedPath { ends, began: now, breaker, lanes: BTreeMap::new(), order: BreakerOrder::Go(0) }
     }
 
@@ -269,14 +275,26 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_loss_to_30_percent_breaks_the_path_of_lanes_over_quic_whatever_their_share() {
+    fn a_step_of_the_loss_breaks_the_path_of_lanes_over_quic_whatever_their_share() {
         for share in PathShare::ALL {
             let mut guarded = Guarded::new(share);
             assert_eq!(guarded.opens_after(5, 60), None, "{share}: what a path loses by itself is borne");
-            let after = guarded.opens_after(30, 60);
+            let much = if share == PathShare::All { 50 } else { 30 };
+            let after = guarded.opens_after(much, 60);
             assert!(after.is_some_and(|after| (3..=6).contains(&after)), "{share}: {after:?}");
             assert!(guarded.path.look(guarded.start + Duration::from_secs(300), &[]) == BreakerOrder::Go(0), "{share}");
         }
+    }
+
+    #[test]
+    fn who_takes_all_keeps_a_rate_through_a_loss_of_the_path_itself_until_next_to_nothing_arrives() {
+        let mut guarded = Guarded::new(PathShare::All);
+        for percent in [12, 20, 35] {
+            assert_eq!(guarded.opens_after(percent, 60), None, "{percent} %");
+        }
+        assert!(guarded.opens_after(80, 20).is_some());
+        let mut fair = Guarded::new(PathShare::Fair);
+        assert!(fair.opens_after(20, 60).is_some(), "a fair share slows down before");
     }
 
     #[test]
@@ -335,7 +353,10 @@ mod tests {
             breakers.look(now, std::iter::empty());
             breakers
         };
-        assert!(breakers().is_broken());
+        let mut first = breakers();
+        assert!(first.is_broken());
+        let again = first.look(now, std::iter::empty()).orders;
+        assert!(matches!(again[..], [(_, BreakerOrder::Open(_))]), "said anew at each look: {again:?}");
         past.broke(now, BreakerPast { times: 2, open: Duration::ZERO });
         let next = breakers();
         assert!(!next.is_broken() && next.paths[0].breaker.past(Timestamp(0)).times == 2);

@@ -92,7 +92,7 @@ impl OwnPaths {
     /// Has the lanes of a path keep the order of its breaker. Those that keep to themselves send
     /// no more than their windows without an acknowledgement, whatever the order.
     pub(super) fn restrain(&mut self, now: Instant, ends: PathEnds, order: BreakerOrder) {
-        tracing::debug!(target: "longhaul::lanes", ?order, "the breaker of lanes over QUIC");
+        tracing::trace!(target: "longhaul::lanes", ?order, "the breaker of lanes over QUIC");
         if let Some(path) = self.paths.iter().find(|path| path.ends == ends) {
             path.control.lock().breaker = order;
             path.path.follow(now, path.control.order());

@@ -31,6 +31,16 @@ fn a_receiver_and_whoever_takes_all_keep_no_rate() {
 }
 
 #[test]
+fn a_path_of_lanes_over_quic_breaks_only_where_the_other_side_can_go_back_to_tcp() {
+    for keeps_quic in [false, true] {
+        let changes = TransportChanges { keeps_quic, ..TransportChanges::default() };
+        let mut manners = LaneManners::new(Role::Sender, PathShare::Fair, PathPast::default()).within(changes);
+        manners.break_quic();
+        assert_eq!(manners.is_broken(), !keeps_quic);
+    }
+}
+
+#[test]
 fn a_path_counts_only_while_lanes_stand_on_it_and_is_forgotten_a_minute_after() {
     let (stream, _other) = LaneStream::pair().expect("a pair");
     let (handle, start) = (stream.handle(), Instant::now());

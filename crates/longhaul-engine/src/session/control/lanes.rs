@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longhaul_core::limits::{LANES_EVER_MAX, LANES_MAX};
 use longhaul_core::{Fault, LaneId, Role, Transport};
@@ -17,6 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::ControlLink;
 use super::clock::SessionClock;
+use super::limits::MovingCosts;
 use super::signs::LifeSigns;
 use crate::api::{self, LanesChange, LanesReason, Observer};
 use crate::budget::UDP_LANE_BYTES;
@@ -252,9 +253,9 @@ impl SessionLanes {
 
     /// Carries out what the search for the number of lanes decided, and reports it to observers.
     /// Returns the number to ask the other side for, if it changed and that side provides lanes.
-    /// `by`: the part that limited the last second, if it is known; `spent`: the processor time
-    /// that lanes spent on moving bytes so far.
-    pub(super) fn tune(&mut self, by: Option<Limit>, spent: Duration) -> Option<LaneTarget> {
+    /// `by`: the part that limited the last second, if it is known; `costs`: the processor time
+    /// of this side.
+    pub(super) fn tune(&mut self, by: Option<Limit>, costs: MovingCosts) -> Option<LaneTarget> {
         let is_hindered = matches!(by, Some(Limit::NetworkLoss | Limit::NetworkWindow));
         let is_by_network = is_by_transport(by, self.pool.path().limit);
         let is_by_window = by == Some(Limit::NetworkWindow);
@@ -263,8 +264,8 @@ impl SessionLanes {
             is_hindered,
             is_by_window,
             is_by_network,
-            is_by_processors: matches!(by, Some(Limit::Cpu | Limit::Hash)),
-            spent,
+            is_by_processors: costs.is_pressed,
+            spent: costs.spent,
             is_full: false,
         };
         let mut target = None;

@@ -30,6 +30,15 @@ pub(super) struct SessionLimits {
     troubles: TargetTroubles,
 }
 
+/// The processor time of this side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MovingCosts {
+    /// Processor time that lanes have spent on moving bytes so far, encryption included.
+    pub(super) spent: Duration,
+    /// Whether this process used up the processors in the last second.
+    pub(super) is_pressed: bool,
+}
+
 impl SessionLimits {
     /// The limits of a session that begins.
     pub(super) fn new(role: Role) -> SessionLimits {
@@ -65,9 +74,10 @@ impl SessionLimits {
         &self.times
     }
 
-    /// Processor time that lanes have spent on moving bytes so far, encryption included.
-    pub(super) fn moving(&self) -> Duration {
-        Duration::from_secs_f64(self.times.of(Stage::Net))
+    /// The processor time of this side: see [`MovingCosts`].
+    pub(super) fn moving(&self) -> MovingCosts {
+        let spent = Duration::from_secs_f64(self.times.of(Stage::Net));
+        MovingCosts { spent, is_pressed: self.limiter.is_pressed() }
     }
 
     /// Sets the reason for which a lane of this side has nothing to do from now on.

@@ -283,9 +283,10 @@ fn of_two_that_carry_alike_the_one_that_costs_less_carries_on() {
 }
 
 #[test]
-fn where_processors_limit_a_lane_that_carries_less_the_cost_decides() {
-    let more = TransportDecision::Return(Rival::Udp, Why::UdpCostsMore { before: 200_000, after: 666_666 });
-    assert_eq!(proved(30, 3, true), None, "TCP would carry no more with so little time");
-    assert_eq!(proved(30, 20, true), Some(more));
+fn a_lane_that_carries_less_is_taken_back_where_this_side_s_processors_are_used_up_however_cheap_it_is() {
+    let less = TransportDecision::Return(Rival::Udp, Why::UdpCarriesLess { before: 50_000_000, after: 30_000_000 });
+    assert_eq!(proved(30, 3, true), Some(less));
+    let more = TransportDecision::Return(Rival::Udp, Why::UdpCostsMore { before: 200_000, after: 416_666 });
+    assert_eq!((proved(48, 5, true), proved(48, 20, true)), (None, Some(more)));
     assert_eq!(proved(100, 40, true), None, "it carries more than TCP did");
 }

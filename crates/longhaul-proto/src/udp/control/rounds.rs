@@ -6,11 +6,12 @@
 //! A round lasts for a round trip at least (10 ms at least), and until something was delivered or
 //! lost. After a time without news, more than 1.5 round trips and 0.2 s, it begins anew. Its rate
 //! is by the clock of the receiver, lane by lane, so that statuses that are held up on their way
-//! back and come in a bunch do not make it higher. Lanes that take turns so rarely that some are not
-//! heard in a round have the rate of all that came in it, as far as that was sent. Two clocks that have nothing to do with each
-//! other say by how much the queue grew, and not how long it is: each lane's smallest delay of the
-//! last ten seconds stands for an empty one. So a path that becomes longer is taken for a queue for
-//! ten seconds and not for good, and clocks that drift apart by 100 ppm make an error of 1 ms.
+//! back and come in a bunch do not make it higher. Where lanes take turns so rarely that some are
+//! not heard in a round, all that came in it counts, up to half as much again as was let through.
+//! Two clocks that have nothing to do with each other say by how much the queue grew, and not how
+//! long it is: each lane's smallest delay of the last ten seconds stands for an empty one. So a
+//! path that becomes longer is taken for a queue for ten seconds and not for good, and clocks that
+//! drift apart by 100 ppm make an error of 1 ms.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -453,7 +454,7 @@ const STEP_SHORTEST: f64 = 0.004;
 const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
-/// As much more than was let through may come in a round in which not all lanes were heard.
+/// So much of what was let through may come in a round in which not all lanes were heard.
 const TURNS_MOST: f64 = 1.5;
 /// A time without news is a silence from so many round trips, and so many seconds more, on.
 const SILENT_ROUNDS: f64 = 1.5;

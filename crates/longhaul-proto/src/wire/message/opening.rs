@@ -17,8 +17,8 @@ pub struct Hello {
     pub version_max: u16,
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
-    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`];
-    /// unknown ones mean nothing.
+    /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
+    /// [`CAP_LEAVES_QUIC`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -60,6 +60,11 @@ pub const CAP_CLAIM: u64 = 4096;
 /// shown, says. Bit of [`Welcome::caps`]: the acceptor stages them until then. An older build says
 /// no such bit, and the initiator ends the session before it names a file.
 pub const CAP_DATASET: u64 = 1 << 18;
+
+/// Bit of [`Hello::caps`]: in a session over QUIC the initiator dials lanes over TCP, if it is
+/// granted such. An initiator without it dials QUIC whatever it is granted, so that a sender that
+/// stopped to send over QUIC would end the session.
+pub const CAP_LEAVES_QUIC: u64 = 16384;
 
 /// Bit of [`Welcome::caps`], beside [`CAP_UDP_LANES`]: lanes over UDP may have been asked for
 /// before this message came, by the name of [`early_session`](crate::udp::join::early_session), and
@@ -197,6 +202,10 @@ pub struct Flow {
     /// the wire, but a bit of the hello.
     #[serde(skip)]
     pub takes_unasked: bool,
+    /// Whether the initiator has lanes over TCP take the place of those over QUIC, if it is granted
+    /// such. It is no part of this on the wire, but a bit of the hello.
+    #[serde(skip)]
+    pub leaves_quic: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.
