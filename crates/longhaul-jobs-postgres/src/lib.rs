@@ -36,6 +36,8 @@ pub struct PostgresStore {
     /// Transactions that wait for their turn from the beginning, as others were in the way of the
     /// last ones.
     in_turn: u32,
+    /// The lock of a first try. A user who may only look has none, and may not take it.
+    beside_others: &'static str,
     /// A rule is at work, or one panicked: then its transaction is open yet.
     at_work: bool,
     clock: Option<Box<dyn Fn() -> Micros + Send>>,
@@ -72,7 +74,8 @@ impl PostgresStore {
         let connection = Connection::new(place.dialling(passwords)?).map_err(failed)?;
         schema::open(&connection, absent, &schema::MIGRATIONS).map_err(failed)?;
         let name = random().map_err(|words| PostgresError::Failed { place: shown.clone(), words })?;
-        let store = PostgresStore { connection, name, in_turn: 0, at_work: false, clock: None };
+        let beside_others = BESIDE_OTHERS;
+        let mut store = PostgresStore { connection, name, in_turn: 0, beside_others, at_work: false, clock: None };
         store.remove_old_marks();
         Ok(store)
     }
@@ -84,8 +87,12 @@ impl PostgresStore {
     }
 
     /// Marks that are left take some room, and no more. A user who may only look leaves them there.
-    fn remove_old_marks(&self) {
-        let removed = self.begin("READ COMMITTED", "").and_then(|()| {
+    fn remove_old_marks(&mut self) {
+        let begun = self.begin("READ COMMITTED", BESIDE_OTHERS);
+        if let Err(Failure::Final(PostgresError::Denied { .. })) = begun {
+            self.beside_others = "";
+        }
+        let removed = begun.and_then(|()| {
             let removed = self.connection.query(Statement::RemoveOldMarks, Vec::new());
             self.connection.end(&removed)?;
             removed
@@ -101,10 +108,10 @@ impl PostgresStore {
         self.connection.begin(&format!("BEGIN ISOLATION LEVEL {isolation} READ WRITE; {settings}; {more}"))
     }
 
-    /// One try. A lock that is waited for is taken before the server takes the snapshot that the
-    /// transaction sees.
+    /// One try. The lock is taken before the server takes the snapshot that the transaction sees:
+    /// whoever waits for its turn has the queue to itself then, and sees all that was committed.
     fn attempt<T>(&mut self, work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Tried<T> {
-        let turn = if self.in_turn > 0 { "LOCK TABLE turn IN EXCLUSIVE MODE" } else { "" };
+        let turn = if self.in_turn > 0 { ALONE } else { self.beside_others };
         self.in_turn = self.in_turn.saturating_sub(1);
         if self.at_work {
             self.connection.roll_back();
@@ -148,17 +155,21 @@ impl PostgresStore {
         }
         match self.connection.batch("COMMIT") {
             Ok(()) => Tried::Ended(Ok(value)),
-            Err(Failure::Lost(lost)) => match self.was_committed(&token) {
+            Err(failure @ Failure::Conflict(_)) => self.tried(failure),
+            // An error may come behind the commit itself: the mark alone tells.
+            Err(failure) => match self.was_committed(&token) {
                 Ok(true) => Tried::Ended(Ok(value)),
                 // The server answers, and has taken it back.
-                Ok(false) => self.tried(Failure::Conflict(lost)),
+                Ok(false) => self.tried(match failure {
+                    Failure::Lost(lost) => Failure::Conflict(lost),
+                    failure => failure,
+                }),
                 Err(failure) => {
                     let place = self.connection.place().to_owned();
                     let words = failure.error(&place).to_string();
                     Tried::Ended(Err(JobsError::store(PostgresError::CommitUnknown { place, words })))
                 }
             },
-            Err(failure) => self.tried(failure),
         }
     }
 
@@ -246,6 +257,11 @@ fn random<const N: usize>() -> Result<[u8; N], String> {
 /// Transactions behind a conflict that wait for their turn: where many meet, one after the other is
 /// faster than all at once.
 const IN_TURN: u32 = 16;
+/// The locks with which transactions begin. All that are at work beside each other hold the first
+/// one; the second one waits for them, and keeps new ones waiting. A copy of the database by
+/// `pg_dump` is in the way of neither.
+const BESIDE_OTHERS: &str = "LOCK TABLE turn IN ROW SHARE MODE";
+const ALONE: &str = "LOCK TABLE turn IN EXCLUSIVE MODE";
 /// A transaction that met others is run again for so long.
 const PATIENCE_CONFLICTS: Duration = Duration::from_secs(30);
 /// A server that is away is dialled for so long: a restart is shorter, and a mover has a heartbeat

@@ -80,7 +80,8 @@ impl Place {
                 "it names several hosts, and one is dialled: name the primary, or an address that follows it",
             ));
         }
-        if schema.is_empty() || schema.len() > NAME_BYTES || schema.starts_with("pg_") || schema.contains('\0') {
+        let of_server = schema.starts_with("pg_") || ["$user", "information_schema"].contains(&schema.as_str());
+        if schema.is_empty() || schema.len() > NAME_BYTES || of_server || schema.contains('\0') {
             return Err(flaw("the name of its schema is empty, longer than 63 bytes, or one of the server's own"));
         }
         if manifests.as_ref().is_some_and(|dir| !dir.is_absolute()) {
@@ -182,8 +183,11 @@ impl Options {
 
     /// The end of the options that are known.
     fn end(self) -> Result<(), PostgresError> {
-        let Some((name, _)) = self.0.first() else { return Ok(()) };
-        Err(flaw(&format!("the option '{name}' is not known here, or given twice; there are {OPTIONS}")))
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        // Its name is not told: behind a password with a question mark in it, it is a part of that.
+        Err(flaw(&format!("an option is not known here, or given twice; there are {OPTIONS}")))
     }
 }
 
@@ -293,9 +297,12 @@ mod tests {
             ("postgres://me:secret@h/q?sslmode=verify-ca", "verify-ca"),
             ("postgres://me:secret@h/q?sslmode=allow", "allow"),
             ("postgres://me:secret@h/q?sslmode=require&sslrootcert=/ca", "sslrootcert"),
-            ("postgres://me:secret@h/q?channel_binding=require", "channel_binding"),
+            ("postgres://me:secret@h/q?channel_binding=require", "an option is not known"),
+            ("postgres://me:a?secret=b@h/q", "an option is not known"),
             ("postgres://me:secret@h/q?schema=a&schema=b", "schema"),
-            ("postgres://me:secret@h/q?schema=pg_x", "schema"),
+            ("postgres://me:secret@h/q?schema=pg_x", "the name of its schema"),
+            ("postgres://me:secret@h/q?schema=$user", "the name of its schema"),
+            ("postgres://me:secret@h/q?schema=information_schema", "the name of its schema"),
             ("postgres://me:secret@h/q?manifests=here", "manifests"),
             ("postgres://me:secret@one,two/q", "several hosts"),
             ("postgres://me:secret@h:0/q", "port"),

@@ -246,3 +246,45 @@ fn movers_go_on_when_the_server_is_killed_and_connections_are_ended() {
     assert_eq!(kills, KILLS);
     check(&fleet, campaign, SHARDS);
 }
+
+#[test]
+fn a_long_transaction_gets_its_turn_while_movers_beat() {
+    const SHARDS: usize = 3000;
+    const BEATING: u64 = 4;
+    let server = Postgres::start();
+    let (fleet, campaign) = Fleet::new(&server.url("postgres"), SHARDS);
+    let mut store = with_clock(open(&fleet.url).unwrap(), &fleet.clock);
+    let leader = MoverId([9; 16]);
+    store
+        .transact(|rows| {
+            let term = lead(rows, leader)?.unwrap();
+            schedule(rows, leader, term)
+        })
+        .unwrap();
+    let begun = std::sync::Barrier::new(BEATING as usize + 1);
+    std::thread::scope(|scope| {
+        for number in 0..BEATING {
+            let (fleet, begun) = (&fleet, &begun);
+            scope.spawn(move || {
+                let mut store = with_clock(open(&fleet.url).unwrap(), &fleet.clock);
+                let mut random = Random(number);
+                let (me, id) = (MoverId(random.id()), ClaimId(random.id()));
+                let ask = Ask { mover: me, links: &[fleet.link], id };
+                let shard = store.transact(|rows| claim(rows, &ask)).unwrap().unwrap().shard;
+                begun.wait();
+                let done = Amount { files: 0, bytes: 0 };
+                let news = Beat { shard: shard.id, claim: shard.claim, done, moved: 0 };
+                while !fleet.is_over() {
+                    // Once its campaign is cancelled, it hears of that.
+                    if let Err(error @ JobsError::Store { .. }) = store.transact(|rows| beat(rows, &news)) {
+                        panic!("{error}");
+                    }
+                }
+            });
+        }
+        begun.wait();
+        let cancelled = store.transact(|rows| longhaul_jobs::queue::cancel(rows, campaign));
+        fleet.stopped.store(true, Ordering::Relaxed);
+        cancelled.map(drop).unwrap();
+    });
+}

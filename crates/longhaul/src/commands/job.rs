@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use longhaul_core::{Blame, Fault, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::{Campaign, CampaignId, Left, Store};
-use longhaul_jobs_postgres::Passwords;
+use longhaul_jobs_postgres::{Passwords, Place};
 
 use super::Context;
 use crate::cli::TalkOptions;
@@ -92,7 +92,9 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
 /// The queue that is named, by option or variable, or this user's.
 fn queue_place(named: &Option<OsString>, context: Context) -> Result<QueuePlace, Error> {
     let named = named.clone().or_else(|| context.variable("queue"));
-    QueuePlace::at(named, &context.places(), passwords(context)?)
+    let is_url = named.as_ref().is_some_and(|named| Place::is_meant(named.as_encoded_bytes()));
+    let passwords = if is_url { passwords(context)? } else { Passwords::default() };
+    QueuePlace::at(named, &context.places(), passwords)
 }
 
 /// The passwords of databases, where PostgreSQL's own programs look for them.

@@ -177,13 +177,13 @@ impl Mover {
 
     /// The fault of a link that is given up, if anything is left there to be moved.
     async fn served_all(&self) -> Result<(), Fault> {
-        let (campaign, mut given_up) = (self.orders.campaign, self.aside.now(Instant::now()).given_up);
+        let (campaign, given_up) = (self.orders.campaign, self.aside.now(Instant::now()).given_up);
         if given_up.is_empty() {
             return Ok(());
         }
         let left = self.queue.transact(move |rows| {
             let mut left = Vec::new();
-            for link in given_up.drain(..) {
+            for &link in &given_up {
                 left.extend((!is_drained(rows, campaign, &[link])?).then_some(link));
             }
             Ok(left)
