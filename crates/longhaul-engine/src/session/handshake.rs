@@ -16,9 +16,9 @@ use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_LEAVES_QUIC, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH,
-    CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Far, Flow,
-    GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted,
-    share_of_hello, share_said, with_extras_of_hello,
+    CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes,
+    Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted, share_of_hello,
+    share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
