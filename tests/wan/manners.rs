@@ -27,7 +27,7 @@ impl Rival {
         Rival::many(far, "cubic", 1)
     }
 
-    /// So many under a congestion control. Begins, and waits until they are past their slow start.
+    /// Several under a congestion control. Begins, and waits until they are past their slow start.
     pub(super) fn many(far: &Far, congestion: &str, count: usize) -> Rival {
         let mut rival = Rival { flows: Vec::new(), threads: Vec::new() };
         (0..count).for_each(|_| rival.add(far, congestion));

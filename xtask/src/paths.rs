@@ -1,6 +1,6 @@
-//! `cargo xtask paths`: what sessions meet on a path for which the gate has no time: outages shorter
-//! than that of the gate and longer than a lane lives without a word, and others on the path, with
-//! lanes of each kind.
+//! `cargo xtask paths`: what sessions meet on a path for which the gate has no time: outages
+//! shorter than that of the gate and longer than a lane lives without a word, and others on the
+//! path, with lanes of each kind.
 //!
 //! Runs the tests; must not know their asserts.
 

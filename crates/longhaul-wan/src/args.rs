@@ -20,9 +20,6 @@ pub(crate) struct Args {
     /// Bytes of the largest packet [default: 1500]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<String>,
-    /// Leave checksums, and the cutting of what programs send, to the hosts: devices do neither
-    #[arg(long)]
-    no_offloads: bool,
     /// A link of its own settings over the common ones: `rate=1Gbit/s,mtu=9000,...`; repeat for
     /// several links
     #[arg(long, value_name = "KEY=VALUE,...")]
@@ -43,13 +40,8 @@ pub(crate) struct Args {
     /// The seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512
-    /// MiB
-    #[arg(long)]
-    host_buffers: bool,
-    /// A kernel setting for both hosts, like `net.ipv4.tcp_mtu_probing=1`; repeatable
-    #[arg(long, value_name = "KEY=VALUE")]
-    sysctl: Vec<String>,
+    #[command(flatten)]
+    hosts: HostArgs,
     /// Write what happened to packets, as JSON, to a file at the end; `-` is stderr
     #[arg(long, value_name = "FILE")]
     pub(crate) counters: Option<PathBuf>,
@@ -59,6 +51,21 @@ pub(crate) struct Args {
     /// What to run on the near host
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Settings of the hosts.
+#[derive(Debug, clap::Args)]
+struct HostArgs {
+    /// Leave checksums, and the cutting of what programs send, to the hosts: devices do neither
+    #[arg(long)]
+    no_offloads: bool,
+    /// Leave the limits of TCP's buffers as they are on this host, instead of raising them to 512
+    /// MiB
+    #[arg(long)]
+    host_buffers: bool,
+    /// A kernel setting for both hosts, like `net.ipv4.tcp_mtu_probing=1`; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    sysctl: Vec<String>,
 }
 
 /// Settings of paths, for both directions of all links.
@@ -130,7 +137,7 @@ impl PathArgs {
 impl Args {
     /// The network that the words describe.
     pub(crate) fn config(&self) -> Result<Config, Error> {
-        let mut common = Link { offloads: !self.no_offloads, ..Link::default() };
+        let mut common = Link { offloads: !self.hosts.no_offloads, ..Link::default() };
         common.apply(&self.path.change()?);
         if let Some(mtu) = &self.mtu {
             common.mtu = read_mtu(mtu)?;
@@ -153,8 +160,8 @@ impl Args {
             let pair = text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
             pair.ok_or_else(|| wrong("kernel setting", text, "key=value"))
         };
-        let sysctls = self.sysctl.iter().map(pair).collect::<Result<_, _>>()?;
-        Ok(Config { links, seed: self.seed, tuning: Tuning { large_buffers: !self.host_buffers, sysctls } })
+        let sysctls = self.hosts.sysctl.iter().map(pair).collect::<Result<_, _>>()?;
+        Ok(Config { links, seed: self.seed, tuning: Tuning { large_buffers: !self.hosts.host_buffers, sysctls } })
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) struct Device {
 pub(crate) struct Plan {
     pub(crate) name: String,
     pub(crate) mtu: u32,
+    /// Whether it takes work over from its host.
     pub(crate) offloads: Offloads,
     pub(crate) address: Ipv4Addr,
     pub(crate) address6: Option<Ipv6Addr>,

@@ -36,7 +36,7 @@ impl Receiver {
         let waiting = ids(|l| l.stage == LargeStage::Waiting);
         let (open, chunks) = (sum(|l| l.is_open() as u64), sum(|l| l.wanted as u64));
         self.manifest.waiting.audit();
-        self.in_order.audit(ids(|l| l.checks.in_order.is_under_way()).len());
+        self.window.in_order.audit(ids(|l| l.checks.in_order.is_under_way()).len());
         self.window.audit(&waiting, &wanting, open as usize, chunks as usize);
     }
 }

@@ -172,8 +172,8 @@ impl Receiver {
         if !self.large(file).is_some_and(|large| large.is_due()) {
             return false;
         }
-        if !self.in_order.has_room() {
-            self.in_order.waiting.insert(file);
+        if !self.window.in_order.has_room() {
+            self.window.in_order.waiting.insert(file);
             return true;
         }
         let Some(chunks) = self.large(file).and_then(LargeTarget::begin_in_order) else { return false };
@@ -182,14 +182,14 @@ impl Receiver {
     }
 
     fn order_in_order(&mut self, file: FileId, chunks: Vec<ChunkIndex>) {
-        self.in_order.under_way += 1;
+        self.window.in_order.under_way += 1;
         self.actions.push(ReceiverAction::ReadInOrder { file, chunks });
     }
 
     /// Lets files that wait take their turn.
     fn next_in_order(&mut self) {
-        while self.in_order.has_room()
-            && let Some(file) = self.in_order.waiting.pop_first()
+        while self.window.in_order.has_room()
+            && let Some(file) = self.window.in_order.waiting.pop_first()
         {
             self.proceed(file);
         }
@@ -207,7 +207,7 @@ impl Receiver {
             return;
         }
         let is_draining = self.is_draining();
-        self.in_order.under_way = self.in_order.under_way.saturating_sub(1);
+        self.window.in_order.under_way = self.window.in_order.under_way.saturating_sub(1);
         let Some(large) = self.large(file) else { return };
         let read = results.iter().filter(|(_, result)| result.is_ok());
         let bytes: u64 = read.filter_map(|(index, _)| large.map.len_of(*index)).sum();

@@ -51,7 +51,6 @@ use bundles::{Bundles, Reading};
 pub use chunks::{ChunkEvent, ChunkState};
 use commit::Committer;
 pub use in_order::FILES_IN_ORDER_MAX;
-use in_order::OrderedReadings;
 pub use journal::JournalEntry;
 use journal::JournalFlow;
 use lanes::ReceivingLanes;
@@ -93,8 +92,6 @@ pub struct Receiver {
     journal: JournalFlow,
     /// Staged files on their way to their final names.
     committer: Committer,
-    /// Whole files that are read once more.
-    in_order: OrderedReadings,
     tally: Tally,
 }
 
@@ -116,7 +113,6 @@ impl Receiver {
             unsynced: Unsynced::default(),
             journal: JournalFlow::default(),
             committer: Committer::default(),
-            in_order: OrderedReadings::default(),
             tally: Tally::default(),
             config: ReceiverConfig {
                 bundled_max: bundled_max(config.chunk, config.bundled_max),

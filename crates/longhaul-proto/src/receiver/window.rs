@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_core::FileId;
 use longhaul_core::limits::{CHUNKS_WANTED_MAX, DEVICES_MAX, FILES_BEGUN_MAX};
 
+use super::in_order::OrderedReadings;
 use super::order::WantOrder;
 
 /// The window. See the module.
@@ -31,6 +32,8 @@ pub(super) struct Window {
     open: usize,
     /// Chunks that are asked for, or being copied, and not at their end.
     chunks: usize,
+    /// Whole files that are read once more.
+    pub(super) in_order: OrderedReadings,
 }
 
 /// A file in the window.

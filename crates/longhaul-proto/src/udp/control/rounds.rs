@@ -454,7 +454,8 @@ const STEP_SHORTEST: f64 = 0.004;
 const SHORTEST_RTT: f64 = 1e-4;
 /// A lane whose packets arrived in less than this part of a round has its rate by the round.
 const SPAN_LEAST: f64 = 0.5;
-/// So much of what was let through may come in a round in which not all lanes were heard.
+/// The most that may come in a round in which not all lanes were heard, as a multiple of what was
+/// let through.
 const TURNS_MOST: f64 = 1.5;
 /// A time without news is a silence from so many round trips, and so many seconds more, on.
 const SILENT_ROUNDS: f64 = 1.5;
