@@ -42,8 +42,11 @@ fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage,
 
 fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
     let order = DatasetOrder { name: &name(), principal, replace };
-    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root()), order, Duration::ZERO)
+    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root()), order, FORKED)
 }
+
+/// A child that another test forks has the lock of a session that died, until it runs its program.
+const FORKED: Duration = Duration::from_secs(1);
 
 fn stage(dir: &Path, replace: Replace) -> Result<DatasetStage, DatasetError> {
     staged(dir, replace, &Kernel::default())
