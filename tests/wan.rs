@@ -5,6 +5,7 @@ mod auto;
 mod ends;
 mod harm;
 mod manners;
+mod marks;
 mod meetings;
 mod quic;
 mod road;
@@ -45,9 +46,15 @@ impl Far {
     }
 
     fn over(wan: Wan, limits: &str) -> Far {
+        let at = wan.far().address(0);
+        Far::at(at, wan, limits)
+    }
+
+    /// The same, whose daemon listens at this address.
+    fn at(at: impl std::fmt::Display, wan: Wan, limits: &str) -> Far {
         let (client, server) = (Host::new(), Host::new());
         let root = server.make_dir("data");
-        let config = DaemonConfig::default().listen(wan.far().address(0)).root("data", &root, ALL_RIGHTS);
+        let config = DaemonConfig::default().listen(at).root("data", &root, ALL_RIGHTS);
         let config = config.may_bench().client("tester", client.key(), &[("data", ALL_RIGHTS)]);
         let config = config.client_line("share = 'all'");
         let config = if limits.is_empty() { config } else { config.line(&format!("[limits]\n{limits}")) };

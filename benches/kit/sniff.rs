@@ -1,7 +1,7 @@
 //! Owns a look at the packets that pass at a host, as the kernel shows them to root (packet(7)).
 //!
 //! In: nothing but the namespace of the calling thread. Out: datagrams and segments over IPv4, each
-//! with when it was seen. It changes nothing and judges nothing.
+//! with when it was seen, or packets as they are. It changes nothing and judges nothing.
 
 #![allow(dead_code, reason = "each user takes its part")]
 
@@ -64,19 +64,33 @@ impl Sniffer {
     /// The next packet that passes, if one does within this time.
     pub(crate) fn next(&mut self, within: Duration) -> io::Result<Option<Passed>> {
         let until = Instant::now() + within;
+        while let Some(len) = self.receive(until)? {
+            if let Some(passed) = parse(&self.packet[..len]) {
+                return Ok(Some(passed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The bytes of the next packet that passes, if one does within this time: of IPv4, IPv6 and
+    /// whatever else there is.
+    pub(crate) fn next_packet(&mut self, within: Duration) -> io::Result<Option<&[u8]>> {
+        let len = self.receive(Instant::now() + within)?;
+        Ok(len.map(|len| &self.packet[..len]))
+    }
+
+    /// The length of the next packet that passes until then. `None` if none does.
+    fn receive(&mut self, until: Instant) -> io::Result<Option<usize>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
             set_socket_timeout(&self.socket, Timeout::Recv, Some(left.max(SHORTEST)))?;
-            let len = match recv(&self.socket, &mut self.packet[..], RecvFlags::empty()) {
-                Ok((len, _)) => len,
-                Err(Errno::AGAIN | Errno::INTR) => continue,
+            match recv(&self.socket, &mut self.packet[..], RecvFlags::empty()) {
+                Ok((len, _)) => return Ok(Some(len)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
-            };
-            if let Some(passed) = parse(&self.packet[..len]) {
-                return Ok(Some(passed));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::fixture::{Site, files};
 #[path = "../../benches/flood/forge.rs"]
 mod forge;
 #[path = "../../benches/kit/sniff.rs"]
-mod sniff;
+pub(crate) mod sniff;
 
 use forge::{ForgedWaves, Forgery};
 

@@ -5,6 +5,7 @@
 //! into datagrams of one length. Out: what the kernel did with them ([`Sent`]), and datagrams that
 //! came ([`Inbox`]), or that another process passed on. It must not know what a datagram means.
 
+mod classed;
 mod inbox;
 mod message;
 mod passed;
@@ -16,8 +17,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
+pub use classed::{ClassedRun, send_classed};
 pub use inbox::{Arrived, Inbox};
-use message::{Control, Gather};
+use message::{Gather, Orders};
 pub use passed::{PassedHead, pass_on};
 
 /// The outcome of sending datagrams.
@@ -128,12 +130,9 @@ pub fn keep_first(socket: impl AsFd) -> io::Result<()> {
 /// The error of `sendmsg` that none of [`Sent`] is.
 pub fn send_run(socket: impl AsFd, run: &[u8], datagram_bytes: u16) -> io::Result<Sent> {
     let is_one = run.len() <= usize::from(datagram_bytes);
-    let control = if is_one { None } else { Some(Control::cutting(datagram_bytes)) };
-    let sent = past_notes(|| message::send(socket.as_fd(), run, control.as_ref()));
-    match sent {
-        Err(e) if !is_one && [Some(libc::EIO), Some(libc::EINVAL)].contains(&e.raw_os_error()) => Ok(Sent::NotCut),
-        sent => outcome(sent),
-    }
+    let orders = if is_one { Orders::none() } else { Orders::cutting(datagram_bytes) };
+    let sent = past_notes(|| message::send(socket.as_fd(), None, run, &orders));
+    if is_one { outcome(sent) } else { outcome_of_cut(sent) }
 }
 
 /// Like [`send_run`], where the kernel or the card does not cut: the datagrams are handed over one
@@ -188,6 +187,14 @@ fn past_notes<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         }
     }
     call()
+}
+
+/// The outcome of sending bytes that the kernel was to cut into datagrams.
+fn outcome_of_cut(sent: io::Result<()>) -> io::Result<Sent> {
+    match sent {
+        Err(e) if [Some(libc::EIO), Some(libc::EINVAL)].contains(&e.raw_os_error()) => Ok(Sent::NotCut),
+        sent => outcome(sent),
+    }
 }
 
 fn outcome(sent: io::Result<()>) -> io::Result<Sent> {

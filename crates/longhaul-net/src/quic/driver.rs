@@ -33,6 +33,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::batch::Batch;
 use super::figures::Figures;
+use super::host_socket::{HostSocket, Importance};
 use crate::shared_path::bucket::SendTurn;
 
 /// Tokio's runtime, in which drivers have turns: see the module.
@@ -69,7 +70,7 @@ impl Runtime for TurnRuntime {
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     batch: Batch,
-    socket: Option<Arc<dyn AsyncUdpSocket>>,
+    socket: Option<Arc<HostSocket>>,
     of: OutgoingOf,
     /// When the poll began. For quinn, everything that is received in it came then.
     polled: Option<Instant>,
@@ -85,6 +86,15 @@ enum OutgoingOf {
     Endpoint,
     /// A lane's.
     Lane(Arc<Figures>),
+}
+
+impl OutgoingOf {
+    fn importance(&self) -> Importance {
+        match self {
+            OutgoingOf::Lane(lane) => lane.importance(),
+            OutgoingOf::Unknown | OutgoingOf::Endpoint => Importance::Usual,
+        }
+    }
 }
 
 thread_local! {
@@ -131,10 +141,10 @@ impl Outgoing {
     }
 
     /// Takes a transmission of the driver that is polled now, or sends it if there is none.
-    pub(crate) fn send(socket: &Arc<dyn AsyncUdpSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
+    pub(crate) fn send(socket: &Arc<HostSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
         OUTGOING.with_borrow_mut(|outgoing| match outgoing {
             Some(outgoing) => outgoing.take(socket, transmit),
-            None => socket.try_send(transmit),
+            None => socket.send(transmit, Importance::Usual),
         })
     }
 
@@ -147,7 +157,7 @@ impl Outgoing {
         })
     }
 
-    fn take(&mut self, socket: &Arc<dyn AsyncUdpSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
+    fn take(&mut self, socket: &Arc<HostSocket>, transmit: &Transmit<'_>) -> io::Result<()> {
         self.socket.get_or_insert_with(|| socket.clone());
         let segments_max = socket.max_transmit_segments();
         if !self.batch.push(transmit, segments_max) {
@@ -166,7 +176,7 @@ impl Outgoing {
     /// `WouldBlock` if the socket takes no more; it then waits on.
     fn flush(&mut self) -> io::Result<()> {
         let (Some(socket), Some(transmit)) = (&self.socket, self.batch.transmit()) else { return Ok(()) };
-        match socket.try_send(&transmit) {
+        match socket.send(&transmit, self.of.importance()) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
             // What does not leave is lost, as on the way.
             sent => {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use longhaul_core::LaneId;
 
+use super::host_socket::Importance;
 use crate::shared_path::bucket::Bucket;
 use crate::shared_path::{PathPlace, SharedPath};
 
@@ -41,6 +42,15 @@ impl Algorithm {
     }
 }
 
+/// A connection in one poll of its driver.
+#[derive(Debug)]
+struct DriverPoll {
+    /// Bytes that may still be sent in it.
+    turn: AtomicI64,
+    /// Whether it sent less in it, as all that may be on its way is.
+    is_full: AtomicBool,
+}
+
 /// Counters and settings of a connection as a sender. Bytes are those of QUIC packets.
 #[derive(Debug)]
 pub(crate) struct Figures {
@@ -59,10 +69,9 @@ pub(crate) struct Figures {
     wanted: AtomicU8,
     /// The bucket that keeps the rate of this connection alone.
     pub(super) bucket: Arc<Bucket>,
-    /// Bytes that may still be sent in this poll of its driver.
-    turn: AtomicI64,
-    /// Whether it sent less in it, as all that may be on its way is.
-    is_full: AtomicBool,
+    poll: DriverPoll,
+    /// Whether what it sends is of less importance than anybody else's.
+    is_scavenger: AtomicBool,
     /// Bytes that were read here so far.
     read: AtomicU64,
     /// Its place on a path that lanes share.
@@ -81,8 +90,8 @@ impl Default for Figures {
             asked: AtomicU64::default(),
             wanted: AtomicU8::default(),
             bucket: Bucket::of_lane(),
-            turn: AtomicI64::new(i64::MAX),
-            is_full: AtomicBool::default(),
+            poll: DriverPoll { turn: AtomicI64::new(i64::MAX), is_full: AtomicBool::default() },
+            is_scavenger: AtomicBool::default(),
             read: AtomicU64::default(),
             place: OnceLock::new(),
         }
@@ -111,6 +120,16 @@ impl Figures {
         }
     }
 
+    /// Has what it sends from now on be of less importance than anybody else's.
+    pub(crate) fn set_scavenger(&self) {
+        self.is_scavenger.store(true, Ordering::Relaxed);
+    }
+
+    /// The importance of what it sends.
+    pub(crate) fn importance(&self) -> Importance {
+        if self.is_scavenger.load(Ordering::Relaxed) { Importance::Less } else { Importance::Usual }
+    }
+
     /// Has the connection share `path` from now on: the control of that takes the place of the
     /// program's own, and keeps the rate of quinn's. One that shares a path already stays there.
     /// Returns whether it took a place.
@@ -130,12 +149,12 @@ impl Figures {
 
     /// Whether it may send now.
     pub(super) fn has_turn(&self) -> bool {
-        self.turn.load(Ordering::Relaxed) > 0
+        self.poll.turn.load(Ordering::Relaxed) > 0
     }
 
     /// Notes that it sends less in this poll, as all that may be on its way is.
     pub(super) fn note_full(&self) {
-        self.is_full.store(true, Ordering::Relaxed);
+        self.poll.is_full.store(true, Ordering::Relaxed);
     }
 
     /// The lane is over: others may use its part of the path.
@@ -150,14 +169,14 @@ impl Figures {
 
     /// The driver is polled, and may send so many bytes.
     pub(crate) fn begin_poll(&self, bytes: i64) {
-        self.turn.store(bytes, Ordering::Relaxed);
-        self.is_full.store(false, Ordering::Relaxed);
+        self.poll.turn.store(bytes, Ordering::Relaxed);
+        self.poll.is_full.store(false, Ordering::Relaxed);
     }
 
     /// The bytes that it might still have sent, and whether it sent less as all that may be on its
     /// way is.
     pub(crate) fn end_poll(&self) -> (i64, bool) {
-        (self.turn.load(Ordering::Relaxed), self.is_full.load(Ordering::Relaxed))
+        (self.poll.turn.load(Ordering::Relaxed), self.poll.is_full.load(Ordering::Relaxed))
     }
 
     /// Notes that so many bytes were read.
@@ -172,7 +191,7 @@ impl Figures {
 
     /// Notes that so many bytes left.
     pub(crate) fn charge(&self, bytes: usize) {
-        self.turn.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.poll.turn.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
     /// The limit of the rate, bytes/s. `None` for none.

@@ -116,6 +116,12 @@ impl LaneHold for QuicHold {
         }
     }
 
+    fn set_scavenger(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.figures.set_scavenger();
+        }
+    }
+
     fn share_path(&self, path: &Arc<SharedPath>, lane: LaneId) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.figures.share(path, lane))
     }

@@ -14,7 +14,7 @@
 //! | `sight` | what acknowledgements tell of the path |
 //! | `driver` | the rate, kept in turns; the account of these is in `shared_path` |
 //! | `figures` | what all of these share of a connection |
-//! | `batch`, `socket` | segments and MTU |
+//! | `batch`, `socket`, `host_socket` | segments and MTU, and the mark of what leaves |
 //! | `config` | what both ends agree on |
 //! | `dial`, `listen` | connections |
 //! | `stream` | the byte stream; `wait` blocks on it; `handle` steers it from elsewhere |
@@ -26,6 +26,7 @@ mod dial;
 mod driver;
 mod figures;
 mod handle;
+mod host_socket;
 mod listen;
 mod rate;
 mod sight;

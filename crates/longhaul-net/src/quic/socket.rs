@@ -18,17 +18,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+use quinn::{AsyncUdpSocket, UdpPoller};
 
 use super::batch::BATCH_BYTES_MAX;
 use super::driver::Outgoing;
+use super::host_socket::HostSocket;
 pub(crate) use crate::udp::socket::{PAYLOAD_MAX, adopted, dialling, listening, route_payload};
 use crate::udp::{Door, Knocks};
 
 /// A UDP socket of drivers that have turns: see the module.
 #[derive(Debug)]
 pub(crate) struct PacedSocket {
-    inner: Arc<dyn AsyncUdpSocket>,
+    inner: Arc<HostSocket>,
     /// The largest datagram that was sent so far, up to which datagrams may be batched.
     largest: AtomicUsize,
     /// Where datagrams go that are none of QUIC's. `None` at a socket that dials.
@@ -47,7 +48,7 @@ thread_local! {
 impl PacedSocket {
     /// Wraps a bound socket; within a Tokio runtime.
     pub(crate) fn new(socket: UdpSocket) -> io::Result<PacedSocket> {
-        let inner = TokioRuntime.wrap_udp_socket(socket)?;
+        let inner = Arc::new(HostSocket::new(socket)?);
         Ok(PacedSocket { inner, largest: AtomicUsize::new(0), door: None, late: Mutex::default() })
     }
 

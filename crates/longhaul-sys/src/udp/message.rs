@@ -5,6 +5,7 @@
 
 use std::io;
 use std::mem::{self, MaybeUninit, size_of};
+use std::net::SocketAddr;
 
 use super::{AsRawFd, BorrowedFd};
 
@@ -20,24 +21,6 @@ impl Control {
     /// No control data.
     pub(super) fn empty() -> Control {
         Control([0; Control::BYTES])
-    }
-
-    /// Has the kernel cut a message into datagrams of this length.
-    pub(super) fn cutting(datagram_bytes: u16) -> Control {
-        let mut control = Control::empty();
-        let mut header = empty_header();
-        header.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_controllen = Control::BYTES as _;
-        // SAFETY: `header` names `control`, which has room for one value of two bytes and is
-        // aligned for its header, so the first header is within it; its data is written as bytes.
-        unsafe {
-            let first = libc::CMSG_FIRSTHDR(&raw const header);
-            (*first).cmsg_level = libc::SOL_UDP;
-            (*first).cmsg_type = libc::UDP_SEGMENT;
-            (*first).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
-            libc::CMSG_DATA(first).cast::<u16>().write_unaligned(datagram_bytes);
-        }
-        control
     }
 
     /// Its place.
@@ -62,21 +45,61 @@ impl Control {
     }
 }
 
-/// Sends one message over a connected socket, without waiting.
-pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], control: Option<&Control>) -> io::Result<()> {
-    let mut vector = vector_of(bytes);
+/// Control data of a message that is to be sent: orders to the kernel.
+pub(super) struct Orders {
+    control: Control,
+    /// Bytes of it that are in use.
+    len: usize,
+}
+
+impl Orders {
+    /// No orders.
+    pub(super) fn none() -> Orders {
+        Orders { control: Control::empty(), len: 0 }
+    }
+
+    /// Has the kernel cut a message into datagrams of this length.
+    pub(super) fn cutting(datagram_bytes: u16) -> Orders {
+        Orders::none().and(libc::SOL_UDP, libc::UDP_SEGMENT, &datagram_bytes.to_ne_bytes())
+    }
+
+    /// Adds an order of this level and type.
+    pub(super) fn and(mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Orders {
+        // SAFETY: it computes a length.
+        let space = unsafe { libc::CMSG_SPACE(data.len() as u32) } as usize;
+        assert!(self.len + space <= Control::BYTES, "there is room for four short values");
+        // SAFETY: there is room for the header and its data from `len` on, which is a multiple of
+        // what headers are aligned to, as every space is; the data is written as bytes.
+        unsafe {
+            let header = self.control.0.as_mut_ptr().add(self.len).cast::<libc::cmsghdr>();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = libc::CMSG_LEN(data.len() as u32) as _;
+            libc::CMSG_DATA(header).copy_from_nonoverlapping(data.as_ptr(), data.len());
+        }
+        self.len += space;
+        self
+    }
+}
+
+/// Sends one message without waiting: over a connected socket, or `to` a host.
+pub(super) fn send(socket: BorrowedFd<'_>, to: Option<SocketAddr>, bytes: &[u8], orders: &Orders) -> io::Result<()> {
+    let (mut vector, mut name) = (vector_of(bytes), to.map(name_of));
     let mut header = empty_header();
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
-    if let Some(control) = control {
+    if let Some((name, len)) = &mut name {
+        header.msg_name = (&raw mut *name).cast();
+        header.msg_namelen = *len;
+    }
+    if orders.len > 0 {
         // The kernel only reads it.
-        header.msg_control = control.0.as_ptr().cast_mut().cast();
-        // SAFETY: it computes a length.
-        header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as _;
+        header.msg_control = orders.control.0.as_ptr().cast_mut().cast();
+        header.msg_controllen = orders.len as _;
     }
     loop {
-        // SAFETY: the descriptor is open while it is borrowed; `header` names `vector` and the
-        // bytes and control data that outlive this call, which are read and not written.
+        // SAFETY: the descriptor is open while it is borrowed; `header` names `vector`, `name` and
+        // the bytes and control data that outlive this call, which are read and not written.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, FLAGS) };
         if sent >= 0 {
             return Ok(());
@@ -158,6 +181,36 @@ pub(super) fn empty_header() -> libc::msghdr {
     // SAFETY: it holds pointers and integers, for which zeros are a value. (It has fields beside
     // them in some C libraries, so that it cannot be written out.)
     unsafe { mem::zeroed() }
+}
+
+/// An address as the kernel has it, and its length.
+fn name_of(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: it holds integers, for which zeros are a value.
+    let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let place = &raw mut name;
+    let len = match addr {
+        SocketAddr::V4(addr) => {
+            let sin_addr = libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) };
+            let sin_family = libc::AF_INET as libc::sa_family_t;
+            let v4 = libc::sockaddr_in { sin_family, sin_port: addr.port().to_be(), sin_addr, sin_zero: [0; 8] };
+            // SAFETY: the place has room for every kind of address, and is aligned for it.
+            unsafe { place.cast::<libc::sockaddr_in>().write(v4) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(addr) => {
+            let v6 = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: addr.port().to_be(),
+                sin6_flowinfo: addr.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
+                sin6_scope_id: addr.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(v6) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (name, len as libc::socklen_t)
 }
 
 fn vector_of(bytes: &[u8]) -> libc::iovec {

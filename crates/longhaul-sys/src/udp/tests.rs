@@ -1,8 +1,9 @@
 //! Sockets of this host and datagrams in bulk.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
+use super::message::{Control, empty_header};
 use super::*;
 
 fn bound() -> UdpSocket {
@@ -133,6 +134,66 @@ fn marks_are_sent_and_told_over_either_family() {
             let mut inbox = Inbox::new(1);
             hear(&mut inbox, &far, 1);
             assert_eq!(inbox.runs().next().map(|run| run.mark), Some(want), "{any} {class}");
+        }
+    }
+}
+
+/// The next datagrams: the class of each, where it comes from, and its length.
+fn hear_classes(socket: &UdpSocket, count: usize) -> Vec<(u8, IpAddr, usize)> {
+    let next = |_| {
+        let (mut bytes, mut control) = ([0_u8; 2000], Control::empty());
+        assert!(wait(socket, Readiness::Incoming, Duration::from_secs(30)).expect("a socket"), "sent");
+        let from = socket.peek_from(&mut bytes).expect("a datagram").1.ip().to_canonical();
+        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut header = empty_header();
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr();
+        header.msg_controllen = Control::BYTES as _;
+        // SAFETY: the socket is open; `header` names buffers that outlive the call, with their
+        // lengths.
+        let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
+        let mut class = 0;
+        control.values(header.msg_controllen as usize, |level, kind, data| {
+            if [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)].contains(&(level, kind)) {
+                // One byte, or a number that has no other.
+                class = data.iter().fold(0, |all, byte| all | byte);
+            }
+        });
+        (class, from, usize::try_from(len).expect("a length"))
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn a_run_has_its_own_class_and_source_whatever_the_others_of_its_socket_have() {
+    for (near, far, from) in [
+        ("127.0.0.1:0", "127.0.0.1:0", None),
+        ("0.0.0.0:0", "127.0.0.1:0", Some("127.0.0.2")),
+        ("[::1]:0", "[::1]:0", Some("::1")),
+        ("[::]:0", "127.0.0.1:0", None),
+        ("[::]:0", "127.0.0.1:0", Some("127.0.0.3")),
+        ("[::]:0", "127.0.0.1:0", Some("::ffff:127.0.0.4")),
+    ] {
+        let (near, far) = (UdpSocket::bind(near).expect("a port"), UdpSocket::bind(far).expect("a port"));
+        let (mut to, is_v6) = (far.local_addr().expect("bound"), is_ipv6(near.as_fd()).expect("a socket"));
+        set(far.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1).expect("taken");
+        if let (IpAddr::V4(v4), true) = (to.ip(), is_v6) {
+            to.set_ip(v4.to_ipv6_mapped().into());
+        } else if is_v6 {
+            set(far.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).expect("taken");
+        }
+        let from: Option<IpAddr> = from.map(|from| from.parse().expect("an address"));
+        let bytes = numbered(2500);
+        for class in [4, 6, 0] {
+            let run = ClassedRun { bytes: &bytes, datagram_bytes: 1000, to, from, class };
+            assert_eq!(send_classed(&near, &run).expect("sent"), Sent::Taken, "{run:?}");
+            let from = from.unwrap_or(to.ip()).to_canonical();
+            assert_eq!(hear_classes(&far, 3), [1000, 1000, 500].map(|len| (class, from, len)), "{run:?}");
+            assert_eq!(send_classed(&near, &ClassedRun { bytes: b"x", ..run }).expect("sent"), Sent::Taken);
+            assert_eq!(hear_classes(&far, 1), [(class, from, 1)], "one datagram: {run:?}");
+            near.send_to(b"usual", to).expect("sent");
+            assert_eq!(hear_classes(&far, 1)[0].0, 0, "{run:?}");
         }
     }
 }
