@@ -2,6 +2,7 @@
 //! transfers, and the effects that they must not have. The paths are `longhaul-wan`'s. Needs root.
 
 mod auto;
+mod crowds;
 mod ends;
 mod harm;
 mod manners;
