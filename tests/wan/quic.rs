@@ -168,6 +168,43 @@ fn a_session_over_quic_on_a_path_that_breaks_goes_on_over_tcp_and_says_so() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
+fn a_session_over_quic_goes_there_again_once_its_breaker_was_open_for_its_time() {
+    // That is half a minute, which the gate does not have.
+    for direction in if is_long() { &[Direction::Push, Direction::Pull][..] } else { &[] } {
+        let far = Far::new("rate=30Mbit/s,rtt=20ms");
+        let (run, [near, there]) = moving(&far, *direction, 300, &QUIC);
+        let running = run.start();
+        running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 8 << 20));
+        far.change("loss=0.5");
+        sender_says(&far, &running, *direction, "the path loses too much of what lanes over QUIC send");
+        far.change("loss=0");
+        sender_says(&far, &running, *direction, "the time is over for which the path lost too much");
+        let sent = running.last_so_far("bytes_received").unwrap_or(0);
+        running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > sent + (8 << 20)));
+        far.change("rate=1Gbit/s");
+        let outcome = running.finish();
+        assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+        if *direction == Direction::Push {
+            let changes: Vec<_> = outcome.events_of("lanes").iter().map(|event| event["change"].clone()).collect();
+            assert!(changes.iter().any(|change| change == "quic"), "they joined: {changes:?}");
+        }
+    }
+}
+
+/// Waits until the side that sends gives this reason for a change of its lanes.
+fn sender_says(far: &Far, running: &Running, direction: Direction, reason: &str) {
+    match direction {
+        Direction::Push => running.wait_event(|event| {
+            let is_it = event["type"] == "lanes" && event["reason"].as_str().is_some_and(|why| why.contains(reason));
+            is_it.then_some(())
+        }),
+        Direction::Pull => drop(far.daemon.wait_log(reason)),
+    }
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
 fn lanes_over_quic_that_keep_to_themselves_leave_a_path_that_breaks_too() {
     goes_back_to_tcp("rate=200Mbit/s,rtt=2ms", Direction::Push, &[]);
     goes_back_to_tcp("rate=200Mbit/s,rtt=20ms", Direction::Push, &["--share", "all"]);

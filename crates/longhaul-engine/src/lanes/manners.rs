@@ -468,6 +468,11 @@ impl LaneManners {
     pub(crate) fn break_quic(&mut self) {
         self.breakers.iter_mut().for_each(|breakers| breakers.open(Instant::now(), (None, None)));
     }
+
+    /// Has the time of that be over.
+    pub(crate) fn mend_quic(&mut self) {
+        self.breakers.iter_mut().for_each(QuicBreakers::close);
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 mod quic;
 mod udp;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use longhaul_core::{Fault, LaneId, Role};
 use longhaul_net::{LaneHandle, LaneMemory};
 use longhaul_proto::wire::message::{Limit, Transport};
 
+use self::wanted::WantedLanes;
 use super::JoinedLane;
 use super::bottleneck::{PathUse, PathView};
 use super::event::{LaneEnd, LaneEvent, LaneListener};
@@ -34,23 +36,6 @@ use super::worker::pacer::LaneRates;
 use super::worker::pulse::{Doing, Pulse};
 use crate::budget::LANES_FAR;
 use crate::faults::system_fault;
-
-/// The lanes that there should be.
-#[derive(Debug)]
-struct WantedLanes {
-    /// Their number, and the most that it may become.
-    count: u32,
-    most: u32,
-    /// Whether somebody asked for just the most.
-    is_given: bool,
-    /// The transport of the first lanes.
-    first_transport: Transport,
-    /// The transport of lanes that are added from now on. A search may try another than the first,
-    /// and settle on either.
-    transport: Transport,
-    /// Whether lanes over UDP and TCP may stand side by side.
-    mixes_udp: bool,
-}
 
 /// The lanes of one side. See the module.
 #[derive(Debug)]
@@ -78,14 +63,7 @@ impl Lanes {
             role: rules.role,
             running: BTreeMap::new(),
             leaving: Vec::new(),
-            wanted: WantedLanes {
-                count: rules.target,
-                most: rules.lanes_max.max(rules.target),
-                is_given: rules.tuning.is_none(),
-                first_transport: rules.transport,
-                transport: rules.transport,
-                mixes_udp: rules.changes.mixes_udp,
-            },
+            wanted: WantedLanes::of(&rules),
             shares: LaneShares::new(rules.role, rules.rates, rules.windows, rules.path),
             health: LaneHealth::new(rules.role, rules.stall_after),
             replacement: rules.replacement,
@@ -316,6 +294,7 @@ impl Lanes {
         changes.extend(self.manners.take_steps());
         changes.extend(self.leave_udp(&changes));
         changes.extend(self.leave_quic(&changes));
+        changes.extend(self.return_to_quic(Instant::now(), demand.remaining, &changes));
         for change in &changes {
             match &change.task {
                 LaneTask::Add(count) => self.add(*count, self.wanted.transport),
@@ -335,6 +314,10 @@ impl Lanes {
                 LaneTask::Return(count, lanes) => {
                     lanes.iter().for_each(|lane| self.retire(*lane));
                     self.set_target(self.standing(&[]).max(*count), Transport::Tcp);
+                }
+                LaneTask::Exchange(lanes, transport, count) => {
+                    lanes.iter().for_each(|lane| self.retire(*lane));
+                    self.add(*count, *transport);
                 }
                 LaneTask::Nothing => {}
             }

@@ -118,6 +118,8 @@ pub(crate) enum LaneTask {
     Abandon(Vec<LaneId>),
     /// Go back to so many lanes over TCP, and end these in order.
     Return(u32, Vec<LaneId>),
+    /// End these in order, and add so many lanes over the transport.
+    Exchange(Vec<LaneId>, Transport, u32),
     /// End these in order.
     Retire(Vec<LaneId>),
     /// Give these up.

@@ -182,6 +182,8 @@ pub enum Why {
     UdpLost,
     /// The breaker of lanes over QUIC has opened: the path loses too much of what they send.
     QuicBroken,
+    /// The breaker of lanes over QUIC was open for its time.
+    QuicMended,
     /// The breaker of an earlier session of the run is still open on this path.
     StillBroken {
         /// The time until lanes over UDP and QUIC may be tried there again.
@@ -260,6 +262,7 @@ impl fmt::Display for Why {
                 left.as_secs_f64().ceil()
             ),
             Why::QuicBroken => f.write_str("the path loses too much of what lanes over QUIC send"),
+            Why::QuicMended => f.write_str("the time is over for which the path lost too much for lanes over QUIC"),
             Why::PathFull { most } => {
                 write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
             }

@@ -213,6 +213,11 @@ impl QuicBreakers {
         path.order = BreakerOrder::Open(Duration::from_secs(30));
         self.paths.push(path);
     }
+
+    /// Has the time of all that are open be over.
+    pub(super) fn close(&mut self) {
+        self.paths.iter_mut().for_each(|path| path.order = BreakerOrder::Go(0));
+    }
 }
 
 #[cfg(test)]
