@@ -3,6 +3,7 @@
 
 mod auto;
 mod ends;
+mod forged;
 mod harm;
 mod manners;
 mod meetings;

@@ -10,9 +10,9 @@ use super::flood::peak_mib;
 use crate::fixture::{Site, files};
 
 #[path = "../../benches/flood/forge.rs"]
-mod forge;
+pub(crate) mod forge;
 #[path = "../../benches/kit/sniff.rs"]
-mod sniff;
+pub(crate) mod sniff;
 
 use forge::{ForgedWaves, Forgery};
 

@@ -15,7 +15,7 @@ mod durable;
 mod escapes;
 mod flood;
 mod folding;
-mod forgery;
+pub(crate) mod forgery;
 mod forty;
 mod frames;
 mod full;
