@@ -41,10 +41,10 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let gigabytes = if arguments.iter().any(|argument| argument == "--quick") { 1 } else { 5 };
-    println!("sender / receiver, each for 10^9 bytes of payload: CPU s, of which hashing, context switches");
+    println!("sender / receiver, each for 10^9 bytes of payload: CPU s beside hashing, hashing, context switches");
     for mtu in [1500, 9000] {
         let pair = Pair::new(mtu)?;
-        for rate in [Some(1_000_000_000), Some(3_000_000_000), None] {
+        for rate in [Some(1_000_000_000), Some(3_000_000_000), Some(10_000_000_000), None] {
             let bytes = gigabytes * if rate.is_none() { 2_000_000_000 } else { 1_000_000_000 };
             print(&pair, Row { mtu, rate, bytes })?;
         }
@@ -110,7 +110,7 @@ fn print(pair: &Pair, row: Row) -> Result<()> {
         ensure!(end.wait()?.success(), "an end failed");
     }
     let rate = row.rate.map_or("no rate".to_owned(), |rate| format!("{} Gbit/s", rate / 1_000_000_000));
-    println!("MTU {} {rate:>9}: {sent} / {received}", row.mtu);
+    println!("MTU {} {rate:>10}: {sent} / {received}", row.mtu);
     Ok(())
 }
 
@@ -173,7 +173,8 @@ fn print_end(report: &UdpReport, wall: Duration) {
     let gb = report.bytes as f64 / 1e9;
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_s = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
-    let mut line = format!("{:.3} ({:.3}) {:.0}", cpu_s / gb, report.hash_cpu_s / gb, switches() as f64 / gb);
+    let hash = report.hash_cpu_s;
+    let mut line = format!("{:.3} + {:.3}, {:.0}", (cpu_s - hash) / gb, hash / gb, switches() as f64 / gb);
     line += &format!(" [lane {:.3}, {:.2} Gbit/s", report.cpu_s / gb, report.bytes as f64 * 8e-9 / report.seconds);
     if report.datagram_bytes > 0 {
         line += &format!(

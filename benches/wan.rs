@@ -148,6 +148,8 @@ fn print(moved: &[Moved]) {
         "end",
         "tail",
         "to exit",
+        "round trips",
+        "resent / lost",
         "late us max",
         "not true",
     ];
@@ -158,6 +160,8 @@ fn print(moved: &[Moved]) {
         let mut row: Vec<String> = times.iter().map(|seconds| format!("{seconds:.2}")).collect();
         row.push(format!("{:.2}", account.tail_s));
         row.push(format!("{:.2}", run.to_exit_s));
+        row.push(run.to_exit_rtts.map_or("-".to_owned(), |rtts| format!("{rtts:.2}")));
+        row.push(run.resent_of_lost.map_or("-".to_owned(), |part| format!("{part:.3}")));
         row.push(format!("{}", run.forward.late_us_max));
         row.push(format!("{}", run.forward.dropped_emulator + run.forward.dropped_device));
         row

@@ -4,6 +4,7 @@
 mod auto;
 mod crowds;
 mod ends;
+mod forged;
 mod harm;
 mod manners;
 mod marks;

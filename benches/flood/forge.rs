@@ -134,7 +134,7 @@ fn listen(mut sniffer: Sniffer, daemon: SocketAddrV4, heard: &Mutex<Overheard>, 
 
 /// The datagrams of a run, which on this host is one packet until somebody cuts it: all of them but
 /// the last are as long as the first, whose header says how much it holds.
-fn datagrams(run: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn datagrams(run: &[u8]) -> impl Iterator<Item = &[u8]> {
     let piece = (run[0] == SEALED_FIRST).then(|| run.get(22..24)).flatten();
     let datagram = piece.map_or(run.len(), |piece| 40 + usize::from(u16::from_le_bytes([piece[0], piece[1]])));
     run.chunks(datagram)
@@ -237,18 +237,24 @@ impl Attacker {
 
     /// Sends in the name of another.
     fn say_as(&self, from: SocketAddrV4, to: SocketAddrV4, datagram: &[u8], count: &AtomicU64) {
-        let bytes = (28 + datagram.len()) as u16;
-        let mut packet = vec![0x45, 0];
-        packet.extend(bytes.to_be_bytes());
-        packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]); // the kernel fills in the checksum
-        packet.extend(from.ip().octets());
-        packet.extend(to.ip().octets());
-        packet.extend([from.port(), to.port(), bytes - 20, 0].iter().flat_map(|field| field.to_be_bytes()));
-        packet.extend(datagram);
+        let packet = in_the_name_of(from, to, datagram);
         if sendto(&self.raw, &packet, SendFlags::DONTWAIT, &to).is_ok() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// The packet with this datagram as a raw socket sends it, from whomever it is said to be.
+pub(crate) fn in_the_name_of(from: SocketAddrV4, to: SocketAddrV4, datagram: &[u8]) -> Vec<u8> {
+    let bytes = (28 + datagram.len()) as u16;
+    let mut packet = vec![0x45, 0];
+    packet.extend(bytes.to_be_bytes());
+    packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]); // the kernel fills in the checksum
+    packet.extend(from.ip().octets());
+    packet.extend(to.ip().octets());
+    packet.extend([from.port(), to.port(), bytes - 20, 0].iter().flat_map(|field| field.to_be_bytes()));
+    packet.extend(datagram);
+    packet
 }
 
 fn pick(heard: &Overheard, n: u64) -> Option<&(SocketAddrV4, SocketAddrV4, Vec<u8>)> {
@@ -258,7 +264,7 @@ fn pick(heard: &Overheard, n: u64) -> Option<&(SocketAddrV4, SocketAddrV4, Vec<u
 }
 
 /// Another number, which looks like any (splitmix64).
-fn scattered(n: u64) -> u64 {
+pub(crate) fn scattered(n: u64) -> u64 {
     let mut mixed = n.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^= mixed >> 27;
     mixed.wrapping_mul(0x94d0_49bb_1331_11eb)

@@ -44,6 +44,10 @@ pub(crate) struct Moved {
     whole_s: f64,
     /// The seconds from the passing of the last payload to the exit.
     pub(crate) to_exit_s: f64,
+    /// The same in round trips of the path without a queue. `None` where it has none.
+    pub(crate) to_exit_rtts: Option<f64>,
+    /// What lanes over UDP sent again, over what the path lost.
+    pub(crate) resent_of_lost: Option<f64>,
     /// The file's bits in a second of these, as a part of the emulated rate.
     pub(crate) whole_ratio: f64,
     pub(crate) target: Option<f64>,
@@ -74,7 +78,7 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
     let Job { case, with, source } = job;
     make_cold(&source.path)?;
     run(&mut longhaul.warm_up().context("a program")?)?;
-    let (busy, begun) = (machine_busy_s()?, Instant::now());
+    let (before, busy, begun) = (far.forward()?, machine_busy_s()?, Instant::now());
     let client = Running::start(far.push(longhaul, &source.path).arg("--json").args(*with))?;
     let (near_end, wire) = (source.bytes, Vec::new());
     let mut watch = Watch { far, mtu: case.mtu, near_end, begun, first: None, wire, client_bytes: 0, over: false };
@@ -88,6 +92,7 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
     let handshake_s = (first - begun).as_secs_f64();
     let seconds = wire.last().context("no payload was seen")?.t_s;
     let goodput_bits_per_s = source.bytes as f64 * 8.0 / seconds;
+    let to_exit_s = ended - handshake_s - last_payload_s(&wire);
     Ok(Moved {
         case: *case,
         with: with.to_vec(),
@@ -98,7 +103,9 @@ pub(crate) fn push_over(far: &Far, longhaul: &Longhaul, job: &Job<'_>) -> Result
         goodput_bits_per_s,
         ratio: goodput_bits_per_s / case.rate.as_bits() as f64,
         whole_s: ended,
-        to_exit_s: ended - handshake_s - last_payload_s(&wire),
+        to_exit_s,
+        to_exit_rtts: Some(case.rtt.as_secs_f64()).filter(|rtt| *rtt > 0.0).map(|rtt| to_exit_s / rtt),
+        resent_of_lost: said.road.resent_of_lost(&before, &forward),
         whole_ratio: source.bytes as f64 * 8.0 / ended / case.rate.as_bits() as f64,
         target: case.target(),
         client_bytes,

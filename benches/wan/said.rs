@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use longhaul_wan::Counters;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +16,46 @@ pub(crate) struct Said {
     /// The decisions: time, number of lanes, change, reason.
     lanes: Vec<Decision>,
     pub(crate) bytes_resent: u64,
+    pub(crate) road: SaidRoad,
 }
+
+/// The figures of the road in a summary that tables have.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct SaidRoad {
+    /// Round trips from the last payload to the end.
+    pub(crate) last_byte_rtts: Option<f64>,
+    /// Payload bytes that lanes over UDP sent again. `None` where none ran over UDP.
+    pub(crate) udp_bytes_resent: Option<u64>,
+}
+
+impl SaidRoad {
+    /// The road of a summary.
+    fn of(summary: &Value) -> SaidRoad {
+        let road = &summary["road"];
+        SaidRoad {
+            last_byte_rtts: road["last_byte_rtts"].as_f64(),
+            udp_bytes_resent: road["udp_bytes_resent"].as_u64(),
+        }
+    }
+
+    /// The road in the summary of these events.
+    pub(crate) fn read(events: &str) -> Result<SaidRoad> {
+        let events = events.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+        let summary = events.iter().find(|event| event["type"] == "summary").context("a run without a summary")?;
+        Ok(SaidRoad::of(summary))
+    }
+
+    /// Payload that was sent again over UDP, over that which the path lost between two looks at it:
+    /// 1 if each loss cost one repair. `None` where nothing was lost or nothing ran over UDP.
+    pub(crate) fn resent_of_lost(&self, before: &Counters, after: &Counters) -> Option<f64> {
+        let lost = |at: &Counters| at.bytes.saturating_sub(at.delivered_bytes + at.dropped() * PIECE_HEADERS);
+        let payload = lost(after).saturating_sub(lost(before));
+        self.udp_bytes_resent.filter(|_| payload > 0).map(|resent| resent as f64 / payload as f64)
+    }
+}
+
+/// Bytes of a packet with a piece that are not its payload: IPv4, UDP, header and tag.
+const PIECE_HEADERS: u64 = 20 + 8 + 24 + 16;
 
 #[derive(Debug, Serialize)]
 struct Decision {
@@ -39,7 +79,10 @@ impl Said {
                 }
                 "lanes" => said.lanes.push(Decision::read(&event)),
                 "file" => digest = event["b3"].as_str().map(str::to_owned),
-                "summary" => said.bytes_resent = event["bytes_resent"].as_u64().unwrap_or(0),
+                "summary" => {
+                    said.bytes_resent = event["bytes_resent"].as_u64().unwrap_or(0);
+                    said.road = SaidRoad::of(&event);
+                }
                 _ => {}
             }
         }

@@ -15,6 +15,7 @@ use crate::case::Case;
 use crate::cells::{Cells, path_cell};
 use crate::far::Far;
 use crate::kit::{Bench, FileData, Longhaul, make_cold, median, run, table};
+use crate::said::SaidRoad;
 
 /// One run of a command.
 #[derive(Serialize)]
@@ -24,6 +25,8 @@ struct Short {
     what: &'static str,
     round: usize,
     round_trips: f64,
+    /// Those from the last payload to the exit, by the client's own account. `None` for a listing.
+    last_byte_rtts: Option<f64>,
 }
 
 /// One run of a push that is over in a few seconds.
@@ -36,6 +39,10 @@ struct Brief {
     round: usize,
     /// The part of the rate that payload had, from the start of the program to its exit.
     of_line: f64,
+    /// Round trips from the last payload to the exit, by the client's own account.
+    last_byte_rtts: Option<f64>,
+    /// What lanes over UDP sent again, over what the path lost.
+    resent_of_lost: Option<f64>,
 }
 
 /// Runs and prints all rounds, with packets of both usual sizes, over `transport` or whatever the
@@ -59,7 +66,8 @@ fn brief(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Re
         return Ok(());
     }
     let source = bench.scratch.file("brief", bench.options.amount(BYTES, BYTES / 3))?;
-    let mut rows = vec![["of the line", "first visit", "known peer", "all"].map(str::to_owned).to_vec()];
+    let head = ["of the line", "first visit", "known peer", "to exit RTT", "resent / lost", "all"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
     for case in chosen {
         let mut runs: Vec<Brief> = Vec::new();
         for round in 0..bench.options.rounds() {
@@ -70,11 +78,18 @@ fn brief(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Re
         };
         let all: Vec<String> = runs.iter().map(|run| format!("{:.2}", run.of_line)).collect();
         let [first, known] = [of(false), of(true)].map(|all| format!("{:.2}", median(&all)));
-        rows.push(vec![case.name(), first, known, all.join(" ")]);
+        let [exit, resent] = [of_all(&runs, |run| run.last_byte_rtts, 2), of_all(&runs, |run| run.resent_of_lost, 3)];
+        rows.push(vec![case.name(), first, known, exit, resent, all.join(" ")]);
     }
     fs::remove_file(&source.path)?;
     print!("\n{} MB, from the start of the program to its exit\n{}", source.bytes / 1_000_000, table(&rows));
     Ok(())
+}
+
+/// The median of a figure that not every run has.
+fn of_all<R>(runs: &[R], figure: fn(&R) -> Option<f64>, decimals: usize) -> String {
+    let figures: Vec<f64> = runs.iter().filter_map(figure).collect();
+    if figures.is_empty() { "-".to_owned() } else { format!("{:.decimals$}", median(&figures)) }
 }
 
 /// Pushes a file over a path that nobody met before, and once more.
@@ -91,11 +106,15 @@ fn visits(
     let visit = |is_known: bool| {
         make_cold(&source.path)?;
         run(&mut longhaul.warm_up().context("a program")?)?;
-        let begun = Instant::now();
-        run(far.push(longhaul, &source.path).args(over).env("XDG_STATE_HOME", &memory))?.good()?;
+        let (before, begun) = (far.forward()?, Instant::now());
+        let mut push = far.push(longhaul, &source.path);
+        let ran = run(push.arg("--json").args(over).env("XDG_STATE_HOME", &memory))?.good()?;
         let bits_per_s = source.bytes as f64 * 8.0 / begun.elapsed().as_secs_f64();
+        let (road, of_line) = (SaidRoad::read(&ran.out)?, bits_per_s / case.rate.as_bits() as f64);
+        let resent_of_lost = road.resent_of_lost(&before, &far.forward()?);
         remove_files(&target)?;
-        let brief = Brief { case: *case, is_known, round, of_line: bits_per_s / case.rate.as_bits() as f64 };
+        let last_byte_rtts = road.last_byte_rtts;
+        let brief = Brief { case: *case, is_known, round, of_line, last_byte_rtts, resent_of_lost };
         bench.recorder.record_cell(&cell("brief", over, case), &brief)?;
         Ok::<_, anyhow::Error>(brief)
     };
@@ -138,13 +157,15 @@ fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Re
                 (WHAT[4].0, far.near(pull)),
             ];
             for (what, mut command) in commands {
-                if what != WHAT[3].0 {
-                    command.args(over);
+                let is_listing = what == WHAT[3].0;
+                if !is_listing {
+                    command.arg("--json").args(over);
                 }
                 let begun = Instant::now();
-                run(&mut command)?.good()?;
+                let ran = run(&mut command)?.good()?;
                 let round_trips = begun.elapsed().div_duration_f64(ROUND_TRIP);
-                let one = Short { case, what, round, round_trips };
+                let road = if is_listing { SaidRoad::default() } else { SaidRoad::read(&ran.out)? };
+                let one = Short { case, what, round, round_trips, last_byte_rtts: road.last_byte_rtts };
                 bench.recorder.record_cell(&cell("trips", over, &case), &one)?;
                 runs.push(one);
             }
@@ -155,12 +176,14 @@ fn trips(bench: &Bench, longhaul: &Longhaul, over: &[&str], cells: &Cells) -> Re
 }
 
 fn print(case: &Case, runs: &[Short]) {
-    let mut rows = vec![["round trips", "median", "target", "all"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["round trips", "median", "target", "to exit", "all"].map(str::to_owned).to_vec()];
     for (what, target) in WHAT {
-        let of: Vec<f64> = runs.iter().filter(|run| run.what == what).map(|run| run.round_trips).collect();
+        let alike: Vec<&Short> = runs.iter().filter(|run| run.what == what).collect();
+        let of: Vec<f64> = alike.iter().map(|run| run.round_trips).collect();
+        let exit = of_all(&alike, |run| run.last_byte_rtts, 2);
         let all: Vec<String> = of.iter().map(|one| format!("{one:.2}")).collect();
         let target = target.map_or("-".to_owned(), |target| format!("{target:.1}"));
-        rows.push(vec![what.to_owned(), format!("{:.2}", median(&of)), target, all.join(" ")]);
+        rows.push(vec![what.to_owned(), format!("{:.2}", median(&of)), target, exit, all.join(" ")]);
     }
     print!("\n{}\n{}", case.name(), table(&rows));
 }

@@ -94,20 +94,30 @@ const TABLES: &[TableOf] = &[
     },
     TableOf {
         kind: "large",
-        says: "One large file. Parts of the rate; CPU seconds of the client and of the daemon.",
+        says: "One large file. Parts of the rate; `to exit` from the arrival of the last payload; CPU seconds of the client \
+               and of the daemon.",
         columns: &[
             ("goodput Mbit/s", "/goodput_bits_per_s", MBIT, 0),
             ("ratio", "/ratio", 1.0, 3),
             ("target", "/target", 1.0, 2),
             ("whole run", "/whole_ratio", 1.0, 3),
             ("seconds", "/seconds", 1.0, 2),
+            ("to exit s", "/to_exit_s", 1.0, 2),
+            ("to exit RTT", "/to_exit_rtts", 1.0, 2),
+            ("resent / lost", "/resent_of_lost", 1.0, 3),
             ("client CPU s", "/client_cpu_s", 1.0, 2),
             ("daemon CPU s", "/daemon_cpu_s", 1.0, 2),
         ],
     },
     TableOf {
         kind: "short",
-        says: "Short transfers. Round trips from start to exit; 0.3 GB as a part of the line.",
-        columns: &[("round trips", "/round_trips", 1.0, 2), ("of the line", "/of_line", 1.0, 2)],
+        says: "Short transfers. Round trips from start to exit, and from the last payload to exit by the client's own \
+               account; 0.3 GB as a part of the line.",
+        columns: &[
+            ("round trips", "/round_trips", 1.0, 2),
+            ("of the line", "/of_line", 1.0, 2),
+            ("to exit RTT", "/last_byte_rtts", 1.0, 2),
+            ("resent / lost", "/resent_of_lost", 1.0, 3),
+        ],
     },
 ];

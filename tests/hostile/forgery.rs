@@ -10,7 +10,7 @@ use super::flood::peak_mib;
 use crate::fixture::{Site, files};
 
 #[path = "../../benches/flood/forge.rs"]
-mod forge;
+pub(crate) mod forge;
 #[path = "../../benches/kit/sniff.rs"]
 pub(crate) mod sniff;
 

@@ -40,6 +40,9 @@ pub struct RoadReport {
     /// From when the last payload had left this side or come until the run was over. `None` if none
     /// did.
     pub last_byte: Option<Duration>,
+    /// Payload bytes that lanes over UDP sent again, as the path had lost them or was taken to
+    /// have. `None` where none ran over UDP.
+    pub udp_bytes_resent: Option<u64>,
 }
 
 impl RoadFigures {

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_core::Transport;
 use longhaul_net::LaneHandle;
 use longhaul_proto::tuning::road::RoadSums;
 
@@ -20,6 +21,8 @@ pub(crate) struct LaneRoad {
     pub(crate) round_trip: Option<Duration>,
     /// When payload moved.
     pub(crate) payload: PayloadTimes,
+    /// Payload bytes that lanes over UDP sent again. `None` where none ran over UDP.
+    pub(crate) udp_bytes_resent: Option<u64>,
 }
 
 impl LaneRoad {
@@ -39,6 +42,15 @@ impl LaneRoad {
         if !handle.is_within_host() {
             self.payload.add(payload);
         }
+        // What the counters of others say is gone when they have ended.
+        if handle.facts().transport == Transport::Udp {
+            self.add_resent(handle.counters().map(|counters| counters.resent));
+        }
+    }
+
+    fn add_resent(&mut self, bytes: Option<u64>) {
+        let so_far = self.udp_bytes_resent;
+        self.udp_bytes_resent = bytes.map(|bytes| so_far.unwrap_or(0).saturating_add(bytes)).or(so_far);
     }
 
     /// Adds the road of another session of the run.
@@ -46,11 +58,29 @@ impl LaneRoad {
         self.sums.add_all(&other.sums);
         self.round_trip = self.round_trip.into_iter().chain(other.round_trip).min();
         self.payload.add(other.payload);
+        self.add_resent(other.udp_bytes_resent);
     }
 
     /// When payload moved first and last, as times from `begun` and until `ended`.
     pub(crate) fn around(&self, begun: Instant, ended: Instant) -> (Option<Duration>, Option<Duration>) {
         let first = self.payload.first.map(|first| first.saturating_duration_since(begun));
         (first, self.payload.last.map(|last| ended.saturating_duration_since(last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_sent_again_over_udp_are_summed_and_are_not_known_without_such_lanes() {
+        let mut road = LaneRoad::default();
+        road.add(&LaneRoad::default());
+        assert_eq!(road.udp_bytes_resent, None);
+        for bytes in [0, 5, 7] {
+            road.add(&LaneRoad { udp_bytes_resent: Some(bytes), ..LaneRoad::default() });
+        }
+        road.add(&LaneRoad::default());
+        assert_eq!(road.udp_bytes_resent, Some(12));
     }
 }

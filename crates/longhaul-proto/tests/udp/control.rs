@@ -47,21 +47,63 @@ fn a_round_trip_of_a_second_and_a_half_is_no_obstacle() {
     }
 }
 
+/// Whether a session has a fair part beside a cubic flow, which has so much at least.
+fn is_fair(figures: &LineFigures, least: f64) -> bool {
+    let (ours, theirs) = (figures.ours[0], figures.cubic);
+    ours >= 300.0 && (least..=700.0).contains(&theirs) && ours + theirs > 930.0
+}
+
 /// A cubic flow has 300 to 700 of 1000 Mbit/s, and so has the session; but one that comes later to
 /// a queue of a quarter of 100 ms has 260 at least.
 #[test]
 fn beside_a_cubic_flow_each_has_a_fair_part_whoever_came_first() {
-    for (rtt, queue) in QUEUES {
+    for (rtt, queue) in QUEUES.into_iter().chain(DEEP_QUEUES) {
         for seed in SEEDS {
             let later = Case { rtt, queue, seed, ..BESIDE };
             let first = Case { begin: 0.0, cubic_begin: 10.0, ..later };
             for case in [later, first] {
                 let figures = play(case);
-                let (ours, theirs) = (figures.ours[0], figures.cubic);
                 let least = if case.begin == 0.0 && rtt > 0.05 && queue < 0.5 { 260.0 } else { 300.0 };
-                let is_fair = ours >= 300.0 && (least..=700.0).contains(&theirs) && ours + theirs > 930.0;
-                assert!(is_fair, "{rtt} s, {queue}, seed {seed}, ours begins at {}: {figures:?}", case.begin);
+                assert!(
+                    is_fair(&figures, least),
+                    "{rtt} s, {queue}, seed {seed}, ours begins at {}: {figures:?}",
+                    case.begin
+                );
             }
+        }
+    }
+}
+
+/// What a session may have of 1000 Mbit/s beside a flow under BBR, over a round trip and a queue.
+struct MetBbr {
+    rtt: f64,
+    queue: f64,
+    ours: std::ops::Range<f64>,
+}
+
+/// The part of a session beside a flow under BBR that was there first, or came later: the first
+/// promise that it breaks.
+fn check_beside_bbr(met: &MetBbr, case: Case) -> Result<(), String> {
+    let figures = play(Case { rtt: met.rtt, queue: met.queue, cubics: 0, bbrs: 1, ..case });
+    let (ours, theirs) = (figures.ours[0], figures.bbr);
+    let is_within = met.ours.contains(&ours) && ours + theirs > 960.0;
+    // Whoever overfills a short queue must not be what both lose by.
+    let is_kind = figures.lost < 0.02;
+    if is_within && is_kind { Ok(()) } else { Err(format!("{} s, {}, {case:?}: {figures:?}", met.rtt, met.queue)) }
+}
+
+/// BBR's first version yields to nobody: in short queues it leaves a cubic flow in the session's
+/// place 38 to 180 of 1000. A session that comes later to 100 ms takes its queue for the path's own
+/// round trip, and has 33 at least: that is not solved.
+#[test]
+fn beside_a_flow_under_bbr_a_session_has_a_part_and_leaves_the_rest() {
+    for met in MET_BBRS {
+        for seed in SEEDS {
+            let first = Case { begin: 0.0, cubic_begin: 10.0, seed, ..BESIDE };
+            check_beside_bbr(&met, first).expect("a part beside BBR that came later");
+            let least = if met.rtt > 0.05 && met.queue >= 1.0 { 15.0 } else { met.ours.start };
+            let later = MetBbr { ours: least..met.ours.end, ..met };
+            check_beside_bbr(&later, Case { seed, ..BESIDE }).expect("a part beside BBR that was there");
         }
     }
 }
@@ -208,10 +250,26 @@ fn each_planted_bug_is_found() {
     let event = Some((0.0, f64::INFINITY, LineEvent::Policed(50e6)));
     let policed = play(Case { mutant: Some(ControlMutant::IgnoresLoss), event, ..Case::ALONE });
     assert!(policed.lost > 0.02, "{policed:?}");
+    let never = Case { begin: 0.0, cubic_begin: 10.0, mutant: Some(ControlMutant::NeverLeavesStart), ..BESIDE };
+    for (rtt, queue) in DEEP_QUEUES {
+        let beside = play(Case { rtt, queue, ..never });
+        assert!(!is_fair(&beside, 300.0), "{rtt} s, {queue}: {beside:?}");
+    }
+    let found = MET_BBRS.iter().filter(|met| check_beside_bbr(met, never).is_err());
+    assert_eq!(found.count(), MET_BBRS.len(), "beside BBR");
 }
 
 /// Round trips, and queues as a part of them.
 const QUEUES: [(f64, f64); 4] = [(0.02, 0.25), (0.1, 0.25), (0.02, 1.0), (0.1, 1.0)];
+const DEEP_QUEUES: [(f64, f64); 2] = [(0.02, 4.0), (0.1, 4.0)];
+const MET_BBRS: [MetBbr; 6] = [
+    MetBbr { rtt: 0.02, queue: 0.25, ours: 40.0..250.0 },
+    MetBbr { rtt: 0.1, queue: 0.25, ours: 150.0..400.0 },
+    MetBbr { rtt: 0.02, queue: 1.0, ours: 80.0..450.0 },
+    MetBbr { rtt: 0.1, queue: 1.0, ours: 150.0..450.0 },
+    MetBbr { rtt: 0.02, queue: 4.0, ours: 150.0..750.0 },
+    MetBbr { rtt: 0.1, queue: 4.0, ours: 300.0..650.0 },
+];
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// A fair part beside ten others, and what a session has at most, in Mbit/s.
 const FAIR_OF_ELEVEN: f64 = 1000.0 / 11.0;

@@ -1,11 +1,12 @@
 //! A model of a line for the control of UDP lanes: trains of packets through one queue that drops
-//! at its tail, sessions and cubic flows on it.
+//! at its tail, sessions on it, and flows under cubic and BBR.
 //!
 //! In: a [`Case`]. Out: [`LineFigures`]. Time goes by in steps of an eightieth of a round trip at
 //! most; packets are counted one by one and travel in trains of up to four. Sessions have all that
 //! their lanes have: statuses each quarter of a round trip, losses that are found an eighth of one
 //! later, send stamps of 100 us by clocks that have nothing to do with each other.
 
+pub(crate) mod bbr;
 pub(crate) mod cubic;
 pub(crate) mod session;
 
@@ -15,6 +16,7 @@ use longhaul_core::PathShare;
 use longhaul_proto::Timestamp;
 use longhaul_proto::udp::control::UdpControl;
 
+use bbr::BbrFlow;
 use cubic::CubicFlow;
 use session::{ControlMutant, LineSession};
 
@@ -52,8 +54,9 @@ pub(crate) struct Case {
     /// Sessions; the first one begins at `begin`, each other one 5 s after the one before.
     pub(crate) sessions: usize,
     pub(crate) begin: f64,
-    /// Cubic flows, and when they begin and end.
+    /// Cubic flows, and when they and those under BBR begin and end.
     pub(crate) cubics: usize,
+    pub(crate) bbrs: usize,
     pub(crate) cubic_begin: f64,
     pub(crate) cubic_end: f64,
     /// A change of the line: from when to when, and which.
@@ -123,6 +126,7 @@ impl Case {
         sessions: 1,
         begin: 0.0,
         cubics: 0,
+        bbrs: 0,
         cubic_begin: 0.0,
         cubic_end: f64::INFINITY,
         event: None,
@@ -138,9 +142,10 @@ impl Case {
 /// The outcome.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineFigures {
-    /// Mbit/s of each session, and of all cubic flows together.
+    /// Mbit/s of each session, of all cubic flows together, and of all under BBR.
     pub(crate) ours: Vec<f64>,
     pub(crate) cubic: f64,
+    pub(crate) bbr: f64,
     /// The mean queue in seconds.
     pub(crate) queue: f64,
     /// The part of the sessions' packets that was lost.
@@ -174,6 +179,7 @@ pub(crate) struct Line {
     step: f64,
     pub(crate) sessions: Vec<LineSession>,
     cubics: Vec<CubicFlow>,
+    bbrs: Vec<BbrFlow>,
     queue: VecDeque<Train>,
     backlog: f64,
     served: f64,
@@ -198,12 +204,14 @@ pub(crate) fn at(seconds: f64) -> Timestamp {
 impl Line {
     pub(crate) fn new(case: Case) -> Line {
         let cubic = |n: usize| CubicFlow::new(case.cubic_begin + 0.1 * n as f64, case.rtt);
+        let bbr = |n: usize| BbrFlow::new(case.cubic_begin + 0.1 * n as f64, case.rtt);
         Line {
             case,
             now: 0.0,
             step: (case.rtt / 80.0).clamp(1e-4, 2e-3),
             sessions: (0..case.sessions).map(|n| LineSession::new(n, &case, case.begin + 5.0 * n as f64)).collect(),
             cubics: (0..case.cubics).map(cubic).collect(),
+            bbrs: (0..case.bbrs).map(bbr).collect(),
             queue: VecDeque::new(),
             backlog: 0.0,
             served: 0.0,
@@ -244,6 +252,7 @@ impl Line {
         LineFigures {
             ours: self.sums.ours.iter().map(|packets| packets * scale).collect(),
             cubic: self.sums.cubic * scale,
+            bbr: self.sums.bbr * scale,
             queue: self.sums.queue / seconds,
             lost: self.sums.lost / self.sent.max(1.0),
             longest: self.sums.longest,
@@ -262,18 +271,16 @@ impl Line {
             session.begin(self.now, rtt + self.backlog * self.case.packet / line_of(event));
             session.hear(self.now, rtt, blocks);
         }
-        for cubic in &mut self.cubics {
-            cubic.hear(self.now);
-        }
+        self.cubics.iter_mut().for_each(|cubic| cubic.hear(self.now));
+        self.bbrs.iter_mut().for_each(|bbr| bbr.hear(self.now));
         let mut offers = Vec::new();
         for (flow, session) in self.sessions.iter_mut().enumerate() {
             session.send(self.now, self.step, &self.case, |lane, packets| offers.push((flow, lane, packets)));
         }
-        let ours = self.sessions.len();
-        for (n, cubic) in self.cubics.iter_mut().enumerate() {
-            if self.now < self.case.cubic_end {
-                offers.push((ours + n, 0, cubic.send(self.now)));
-            }
+        let cubics = self.cubics.iter_mut().map(|cubic| cubic.send(self.now));
+        let others = cubics.chain(self.bbrs.iter_mut().map(|bbr| bbr.send(self.now)));
+        if self.now < self.case.cubic_end {
+            offers.extend((self.sessions.len()..).zip(others).map(|(flow, packets)| (flow, 0, packets)));
         }
         self.enqueue(offers, event);
         self.serve(event);
@@ -338,10 +345,13 @@ impl Line {
             };
             (train.packets, train.lost) = (train.packets - lost, train.lost + lost);
             self.count(&train);
-            let ours = self.sessions.len();
+            let (ours, due) = (self.sessions.len(), self.now + rtt);
             match self.sessions.get_mut(train.flow) {
                 Some(session) => session.travel(self.now, rtt, train),
-                None => self.cubics[train.flow - ours].travel(self.now + rtt, train),
+                None => match self.cubics.get_mut(train.flow - ours) {
+                    Some(cubic) => cubic.travel(due, train),
+                    None => self.bbrs[train.flow - ours - self.cubics.len()].travel(due, train),
+                },
             }
         }
         self.served = 0.0;
@@ -361,7 +371,8 @@ impl Line {
                 self.sums.lost += f64::from(train.lost);
                 self.sent += packets + f64::from(train.lost);
             }
-            None => self.sums.cubic += packets,
+            None if train.flow - self.sessions.len() < self.cubics.len() => self.sums.cubic += packets,
+            None => self.sums.bbr += packets,
         }
     }
 

@@ -188,7 +188,8 @@ impl Totals {
     pub(crate) fn road(&self, begun: Instant) -> Option<RoadReport> {
         let (first_byte, last_byte) = self.road.around(begun, Instant::now());
         let figures = RoadFigures::of(&self.road.sums).unwrap_or_default();
-        Some(RoadReport { round_trip: self.road.round_trip?, figures, first_byte, last_byte })
+        let udp_bytes_resent = self.road.udp_bytes_resent;
+        Some(RoadReport { round_trip: self.road.round_trip?, figures, first_byte, last_byte, udp_bytes_resent })
     }
 
     /// The report of a run, on the side that was observed. Its road is told apart.

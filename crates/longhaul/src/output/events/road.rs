@@ -60,6 +60,10 @@ pub(in crate::output) struct RoadReportBody {
     /// The same in round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::output) last_byte_rtts: Option<f64>,
+    /// Payload bytes that lanes over UDP sent again: where they are more than the path lost, some
+    /// were not lost. Absent where none ran over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::output) udp_bytes_resent: Option<u64>,
     /// The effect of the sessions of the run on the path.
     #[serde(flatten)]
     pub(in crate::output) figures: RoadBody,
@@ -88,6 +92,7 @@ impl RoadReportBody {
             first_byte_rtts: road.in_round_trips(road.first_byte).map(millis),
             last_byte_s: road.last_byte.map(seconds),
             last_byte_rtts: road.in_round_trips(road.last_byte).map(millis),
+            udp_bytes_resent: road.udp_bytes_resent,
             figures: RoadBody::of(&road.figures),
         }
     }
@@ -114,11 +119,13 @@ mod tests {
     fn what_is_not_known_is_absent_and_the_rest_has_its_units() {
         let ms = Duration::from_millis;
         let figures = RoadFigures { queue: Some(ms(3)), queue_bdp: Some(0.0301), ..RoadFigures::default() };
-        let road = RoadReport { round_trip: ms(100), figures, first_byte: Some(ms(250)), last_byte: None };
+        let udp_bytes_resent = Some(0);
+        let road =
+            RoadReport { round_trip: ms(100), figures, first_byte: Some(ms(250)), last_byte: None, udp_bytes_resent };
         let text = serde_json::to_string(&RoadReportBody::of(&road)).expect("plain data");
         assert_eq!(
             text,
-            r#"{"rtt_us":100000,"first_byte_s":0.25,"first_byte_rtts":2.5,"queue_us":3000,"queue_bdp":0.03}"#
+            r#"{"rtt_us":100000,"first_byte_s":0.25,"first_byte_rtts":2.5,"udp_bytes_resent":0,"queue_us":3000,"queue_bdp":0.03}"#
         );
     }
 }
