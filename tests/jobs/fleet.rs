@@ -3,6 +3,9 @@
 //! Takes the datasets of `jobs`, and a server of its own; gives tests. Must not know the rules of
 //! the queue.
 
+mod kills;
+mod restore;
+
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -33,6 +36,21 @@ impl Fleet<'_> {
         }
         left
     }
+}
+
+/// Lets minutes pass for all leases, as they do while a server is away.
+fn lapse(server: &Postgres) {
+    server.sql(
+        "postgres",
+        "UPDATE longhaul.shard SET lease_until = 0 WHERE state = 2;
+        UPDATE longhaul.permit SET until = 0; UPDATE longhaul.leader SET until = 0",
+    );
+}
+
+/// What a mover told of shards. The last line of one that was killed may be cut off.
+fn told(outcome: &Outcome) -> Vec<Value> {
+    let events = outcome.stdout_text().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["type"] == "job_shard").collect()
 }
 
 /// The shards that a mover settled.

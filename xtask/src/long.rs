@@ -12,6 +12,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::cuts::{self, CutsArgs};
+use crate::fleet::{self, FleetArgs};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::paths;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("roads", sim::run(&SimArgs { seeds: ROAD_SEEDS, from, trace: false, sets: false, roads: true })),
         ("cuts", cuts::run(&CutsArgs { cuts: CUTS, seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: KILLS, seed: Some(from) })),
+        ("fleet", fleet::run(&FleetArgs { files: FLEET_FILES, kills: FLEET_KILLS, seed: Some(from) })),
         ("fuzz", fuzz(args.fuzz)),
         ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
         ("ssh", ssh::run(&SshArgs { runs: ssh::RUNS })),
@@ -80,6 +82,9 @@ const SET_SEEDS: u64 = 1_000_000;
 /// Seeds of `sim --roads`: minutes on 2 cores.
 const ROAD_SEEDS: u64 = 2_000;
 const KILLS: u64 = 100;
+/// Files of `fleet`, and kills of its movers: some ten minutes on 2 cores.
+const FLEET_FILES: u64 = 100_000;
+const FLEET_KILLS: u64 = 50;
 /// Seconds of each case of `swaps`.
 const SWAP_SECONDS: u64 = 15;
 /// Cuts on each file system. They need root.

@@ -5,6 +5,7 @@
 mod cuts;
 mod deb;
 mod dist;
+mod fleet;
 mod handshakes;
 mod kills;
 #[path = "../../benches/kit/mod.rs"]
@@ -34,6 +35,9 @@ enum Xtask {
     /// Build the program as it is handed out: stripped, with its debug information in a file beside
     /// it
     Dist,
+    /// Kill movers of a queue in PostgreSQL again and again, and its server once, and see that each
+    /// file is moved once
+    Fleet(fleet::FleetArgs),
     /// Look at the packets of each transport's handshakes over an emulated path, and print their
     /// round trips (needs root)
     Handshakes(handshakes::HandshakesArgs),
@@ -67,6 +71,7 @@ fn main() -> Result<()> {
         Xtask::Cuts(args) => cuts::run(&args),
         Xtask::Deb(args) => deb::run(&args),
         Xtask::Dist => dist::run(),
+        Xtask::Fleet(args) => fleet::run(&args),
         Xtask::Handshakes(args) => handshakes::run(&args),
         Xtask::Kills(args) => kills::run(&args),
         Xtask::Long(args) => long::run(&args),

@@ -49,6 +49,9 @@ struct Daemon {
 pub(crate) struct Destination {
     mutant: Option<Mutant>,
     daemons: [Daemon; 2],
+    /// The time of the world, and until when each daemon pauses.
+    pub(crate) now: u64,
+    pub(crate) paused_until: [u64; 2],
     /// The showings that the root's directory keeps.
     kept: BTreeMap<ShardId, Kept>,
     /// The daemon that has the lock of a shard.
@@ -78,6 +81,20 @@ impl Destination {
         self.broken.get_or_insert(promise);
     }
 
+    /// A daemon pauses, with all locks that it has. Gives whether it has sessions.
+    pub(crate) fn pause(&mut self, at: usize, until: u64) -> bool {
+        self.paused_until[at] = until;
+        if self.has(Mutant::SleeperLosesLock) {
+            self.locks.retain(|_, holder| *holder != at);
+        }
+        !self.daemons[at].sessions.is_empty()
+    }
+
+    /// Whether a daemon pauses: it hears nothing, and does nothing.
+    pub(crate) fn pauses(&self, at: usize) -> bool {
+        self.paused_until[at] > self.now
+    }
+
     pub(crate) fn show(&mut self, at: usize, shard: ShardId, shown: Kept) {
         let mut on_disk = self.kept.get(&shard).copied();
         if self.has(Mutant::EqualFencePasses) && on_disk.is_some_and(|kept| kept.claim.fence == shown.claim.fence) {
@@ -100,6 +117,9 @@ impl Destination {
 
     /// A daemon goes on: by chance it ends a batch, or carries out the next action of a gate.
     pub(crate) fn step(&mut self, at: usize, chance: u64) {
+        if self.pauses(at) {
+            return;
+        }
         let open = self.daemons[at].sessions.iter_mut().find(|session| session.batch.is_some());
         if let Some(session) = open.filter(|_| chance.is_multiple_of(6)) {
             let (batch, kept) = (session.batch.take(), session.kept);
@@ -182,6 +202,9 @@ impl Destination {
         let shard = file.0;
         let mine = |session: &&mut Session| session.shard == shard && session.kept == kept;
         let unchecked = self.mutant == Some(Mutant::PublishUnchecked);
+        if self.pauses(at) {
+            return Begun::Busy;
+        }
         if self.daemons[at].sessions.iter_mut().find(mine).is_none() {
             return Begun::Refused;
         }
@@ -240,8 +263,12 @@ impl Destination {
         }
     }
 
-    /// A mover's session ends, by itself or as its connection broke.
+    /// A mover's session ends, by itself or as its connection broke. A daemon that pauses does not
+    /// hear of it, and has half a connection then.
     pub(crate) fn leave(&mut self, at: usize, shard: ShardId, kept: Kept) {
+        if self.pauses(at) {
+            return;
+        }
         let mine = |session: &Session| session.shard == shard && session.kept == kept;
         let Some(index) = self.daemons[at].sessions.iter().position(mine) else { return };
         let session = self.daemons[at].sessions.swap_remove(index);
@@ -259,6 +286,7 @@ impl Destination {
             self.answers.insert((session.shard, session.kept), Shown::Ended);
         }
         self.daemons[at] = Daemon::default();
+        self.paused_until[at] = 0;
         self.locks.retain(|_, holder| *holder != at);
     }
 }

@@ -1,6 +1,6 @@
 //! A model of a fleet: the real rules of the queue and the real gates, with a store in memory, from
-//! one seed. Movers, daemons and the store die, pause for 90 s and are restored from backups,
-//! clocks are set an hour off, and several processes lead.
+//! one seed. Movers, daemons and the store die and pause for 90 s, the store is restored from backups
+//! and loses what it had committed, clocks are set an hour off, and several processes lead.
 //!
 //! In: seeds. Out: for each the first broken promise, if there is one. The promises are those of
 //! `check.rs`; `mutants.rs` plants bugs, one at a time, to see that they are found.
@@ -34,7 +34,8 @@ fn ten_thousand_fleets_keep_their_promises() {
     }
     println!("{tally:?}");
     let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, .. } = tally;
-    let (shown_again, changed, steps) = (tally.shown_again, tally.changed, tally.steps);
+    let (shown_again, changed, slept, lost) = (tally.shown_again, tally.changed, tally.slept, tally.lost);
+    let steps = tally.steps;
     for (what, times) in [
         ("files published", published),
         ("claims refused", refused),
@@ -48,6 +49,8 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("files compared and not sent", compared),
         ("claims shown again", shown_again),
         ("files changed at the source", changed),
+        ("daemons that paused in sessions", slept),
+        ("turns whose commits were lost", lost),
     ] {
         assert!(times >= seeds / 100, "{what}: {times} times only");
     }

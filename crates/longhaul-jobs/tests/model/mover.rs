@@ -130,6 +130,8 @@ impl World {
         let (shard, claim) = (holding.shard, holding.claim);
         let answer = self.destination.answer(shard, holding.kept());
         match holding.stage {
+            // It is not heard before the daemon wakes.
+            Stage::Showing if self.destination.pauses(holding.daemon) => {}
             Stage::Showing => {
                 holding.session = self.rng.session_id();
                 holding.standing = self.destination.standing(shard);

@@ -52,11 +52,13 @@ pub(crate) enum Mutant {
     LockLetGo,
     /// A mover looks at what stands before it is welcome.
     ComparedEarly,
+    /// A daemon that pauses in the middle of a batch loses its lock, as one with a lease would.
+    SleeperLosesLock,
 }
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 23] = [
+    pub(crate) const ALL: [Mutant; 24] = [
         Mutant::EqualFencePasses,
         Mutant::KeptNotDurable,
         Mutant::PublishUnchecked,
@@ -80,5 +82,6 @@ impl Mutant {
         Mutant::SessionUnchecked,
         Mutant::LockLetGo,
         Mutant::ComparedEarly,
+        Mutant::SleeperLosesLock,
     ];
 }

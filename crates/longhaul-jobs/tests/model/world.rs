@@ -45,6 +45,10 @@ pub(crate) struct Tally {
     pub(crate) retried: u64,
     pub(crate) shown_again: u64,
     pub(crate) changed: u64,
+    /// Daemons that paused while they had sessions.
+    pub(crate) slept: u64,
+    /// Times that the store lost what it had said to be committed.
+    pub(crate) lost: u64,
     /// The steps that shards took from state to state.
     pub(crate) steps: BTreeSet<(ShardKind, ShardKind)>,
 }
@@ -63,6 +67,8 @@ impl Tally {
         self.retried += other.retried;
         self.shown_again += other.shown_again;
         self.changed += other.changed;
+        self.slept += other.slept;
+        self.lost += other.lost;
         self.steps.extend(&other.steps);
     }
 }
@@ -114,6 +120,8 @@ pub(crate) struct World {
     pub(crate) clock_was_set: bool,
     pub(crate) store: Memory,
     backup: Option<Memory>,
+    /// The store before a turn whose commits will be lost.
+    losing: Option<Memory>,
     away_until: u64,
     calm: bool,
     pub(crate) destination: Destination,
@@ -177,6 +185,7 @@ impl World {
             clock_was_set: false,
             store: Memory::at(Micros(START)),
             backup: None,
+            losing: None,
             away_until: 0,
             calm: false,
             destination: Destination::new(mutant),
@@ -289,17 +298,27 @@ impl World {
             6 => self.leaders[leader].2 = pause,
             7 | 8 => self.backup = Some(self.store.clone()),
             9 | 10 => {
-                if let Some(backup) = &self.backup {
-                    self.store = backup.clone();
-                    self.fences = self.store.all_shards().map(|shard| (shard.id, shard.claim)).collect();
-                    self.highest_term = 0;
-                    self.tally.restored += 1;
+                if let Some(backup) = self.backup.clone() {
+                    self.restore(backup);
                 }
             }
             13..=15 => self.user_acts(),
             16..=30 => self.change_source(),
+            31 | 32 => {
+                let daemon = self.rng.index(2);
+                self.tally.slept += u64::from(self.destination.pause(daemon, pause));
+            }
+            33 => self.losing = Some(self.store.clone()),
             _ => {}
         }
+    }
+
+    /// The store is again as it was at some time.
+    fn restore(&mut self, store: Memory) {
+        self.store = store;
+        self.fences = self.store.all_shards().map(|shard| (shard.id, shard.claim)).collect();
+        self.highest_term = 0;
+        self.tally.restored += 1;
     }
 
     /// Somebody writes to a file at the source.
@@ -358,6 +377,16 @@ impl World {
         let longest = if self.rng.one_in(8) { 20 * SECOND } else { 2 * SECOND };
         self.time += self.rng.below(longest);
         self.store.now = Micros(self.time.saturating_add_signed(self.clock));
+        self.destination.now = self.time;
+        self.act();
+        if let Some(before) = self.losing.take() {
+            self.restore(before);
+            self.tally.lost += 1;
+        }
+    }
+
+    /// One of the actors has its turn.
+    fn act(&mut self) {
         match self.rng.below(10) {
             0 | 1 => {
                 let (daemon, chance) = (self.rng.index(2), self.rng.next());
