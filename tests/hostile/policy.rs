@@ -106,17 +106,19 @@ fn a_mask_of_the_root_takes_away_what_it_leaves_out() {
 }
 
 /// Links as (name, target), and whether they lead nowhere but beneath the root.
-const LINKS: [(&str, &str, bool); 14] = [
+const LINKS: [(&str, &str, bool); 15] = [
     ("d/plain", "file", true),
     ("d/up", "../top", true),
     ("d/sub/round", "../../d/sub", true),
-    ("d/sub/real", "../sub/../file", true),
+    ("d/sub/deeper", "./.././../d/sub/file", true),
     ("d/self", ".", true),
     ("d/absolute", "/etc/shadow", false),
     ("d/slashes", "//etc/shadow", false),
     ("d/over", "../../etc", false),
     ("d/sub/over", "../../../../etc", false),
     ("d/hidden", "sub/../../../etc", false),
+    // A directory that stands may be replaced by a dataset.
+    ("d/sub/real", "../sub/../file", false),
     ("d/escape", "../../\u{1b}[2J", false),
     ("d/ours", "../.longhaul/0123456789abcdef.journal", false),
     // Each of the two stays inside, as a text; together they would not.
@@ -149,6 +151,33 @@ fn links_out_of_a_root_fail_one_by_one() {
     // The place counts, not how it is named: below a destination the top of the root is farther up.
     let lower = site.client.run(["push", "--json", "d/over", &site.url("d/sub/deep/")]).succeed();
     assert_eq!(lower.counts().0, 1, "{lower}");
+}
+
+#[test]
+fn no_links_lead_out_together_once_a_dataset_has_replaced_a_directory_that_one_of_them_leads_through() {
+    let site = Site::new();
+    files::make(site.path("secret"), 3, 10);
+    files::make(site.client.path("a/b/file"), 1, 100);
+    site.client.run(["push", "a", &site.url("in/")]).succeed();
+    for (name, target) in [("three", "a/b/../../../secret"), ("two", "a/b/../../secret"), ("one", "a/b/../secret")] {
+        files::link(target, site.client.path(name));
+        let outcome = site.client.run(["push", "--json", name, &site.url("in/")]).fail(4);
+        assert_eq!(outcome.events_of("fault")[0]["code"], "denied", "{name}: {outcome}");
+    }
+    for (name, target) in [("up", "../in/a/b/file"), ("down", "a/b/file")] {
+        files::link(target, site.client.path(name));
+        site.client.run(["push", name, &site.url("in/")]).succeed();
+    }
+    // Each name that was a directory comes as a link that leads as far up as one may.
+    files::link("../..", site.client.path("ds/b"));
+    let dataset = site.client.run(["push", "ds/", &site.url("in/"), "--as-dataset", "a", "--if-exists", "replace"]);
+    dataset.succeed();
+    let (top, inside) = (site.root().canonicalize().unwrap(), site.root().join("in"));
+    for entry in fs::read_dir(&inside).unwrap().chain(fs::read_dir(inside.join("a")).unwrap()) {
+        let path = entry.unwrap().path();
+        let leads = path.canonicalize().unwrap_or_else(|_| top.clone());
+        assert!(leads.starts_with(&top), "{path:?} leads to {leads:?}");
+    }
 }
 
 #[test]

@@ -51,14 +51,13 @@ impl Home {
     }
 
     /// Refuses a link that may lead out of the served tree. What is staged of a dataset counts as
-    /// at the place that it shall have; no directory in it stays for certain, as another session
-    /// may put a link at its name.
+    /// at the place that it shall have.
     pub(super) fn check_link(&self, rule: LinkPolicy, path: &RelPath, target: &[u8]) -> Result<(), DiskError> {
         let below = |top: &RelPath| top.concat(path).map_err(|source| DiskError::Name { path: path.into(), source });
         match self {
             Home::Named(_) => Ok(()),
-            Home::Beneath(tree, top) => links::check(rule, &below(top)?, target, |at| tree.dir(at).is_ok()),
-            Home::Staged(home) => links::check(rule, &below(&home.place)?, target, |_| false),
+            Home::Beneath(_, top) => links::check(rule, &below(top)?, target),
+            Home::Staged(home) => links::check(rule, &below(&home.place)?, target),
         }
     }
 
