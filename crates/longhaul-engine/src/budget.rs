@@ -51,6 +51,12 @@ pub(crate) fn usual_lanes(rtt: Duration) -> u32 {
     if rtt >= FAR { LANES_FAR } else { LANES_DEFAULT }
 }
 
+/// Lanes that stay of `first`, once it is known that a path of this round trip needs no more: those
+/// beyond the usual number were for the start. Where `first` is all that may be, it was asked for.
+pub(crate) fn lanes_after_start(first: u32, most: u32, rtt: Duration) -> u32 {
+    if rtt >= FAR && first == LANES_FAR && most > first { LANES_DEFAULT } else { first }
+}
+
 /// Slots of a receiver that reads back written files or compares standing ones, besides its memory:
 /// one is filled while the other is hashed.
 pub(crate) const READ_BACK_SLOTS: usize = 2;

@@ -16,6 +16,7 @@ use longhaul_net::{
 };
 use longhaul_proto::Message;
 use longhaul_proto::tuning::Why;
+use longhaul_proto::tuning::udp_lanes::UDP_LANES_MOST;
 use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
@@ -29,9 +30,7 @@ use super::start_event::StartEvent;
 use super::wish::Wish;
 use super::{Publishing, Run};
 use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, Reach, Remote, Transport, Verify};
-use crate::budget::{
-    self, LANES_AUTO_MAX, LANES_DEFAULT, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP,
-};
+use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP};
 use crate::faults::dial_fault;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
@@ -199,8 +198,8 @@ impl Run {
         let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| is_tcp);
         let (first, most) = match (over, known) {
             (message::Transport::Quic, _) => (LANES_QUIC, LANES_QUIC),
-            // More only if the session has to go back to TCP.
-            (message::Transport::Udp, _) => (LANES_UDP, LANES_DEFAULT),
+            // More where a thread is busy, or the session has to go back to TCP.
+            (message::Transport::Udp, _) => (LANES_UDP, UDP_LANES_MOST),
             (_, Some(lanes)) => (lanes, LANES_AUTO_MAX),
             (_, None) => (budget::usual_lanes(rtt), LANES_AUTO_MAX),
         };

@@ -34,7 +34,8 @@ impl Run {
         // Those beyond the usual number were of use to an earlier run, and may be of none now.
         let is_remembered = self.settings.lanes.is_none() && self.known.lanes().is_some();
         let least = if is_remembered { first.min(budget::usual_lanes(agreed.control.rtt)) } else { first };
-        let numbers = LaneNumbers { first, least, most: agreed.lanes_max };
+        let usual = budget::lanes_after_start(first, agreed.lanes_max, agreed.control.rtt).min(least);
+        let numbers = LaneNumbers { first, least, usual, most: agreed.lanes_max };
         let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, numbers, agreed.control.rtt);
         let lanes = LanePlan { known_congestion: self.known.congestion(), ..lanes };
         let receiving = ReceivePlan::of_settings(&self.settings, digests);

@@ -363,8 +363,9 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
     let mixes_udp = transfer.flow.udp_beside_tcp;
     let keeps_quic = transfer.flow.transport == Transport::Quic && !transfer.flow.leaves_quic;
     let changes = TransportChanges { is_kept: daemon.live.link.is_some(), mixes_udp, keeps_quic };
+    let (first, most) = (admission.lanes, admission.lanes_max);
     let lanes = LanePlan {
-        numbers: LaneNumbers { first: admission.lanes, least: admission.lanes, most: admission.lanes_max },
+        numbers: LaneNumbers { first, least: first, usual: budget::lanes_after_start(first, most, rtt), most },
         transport: transfer.flow.transport,
         changes,
         window_bytes: budget::windows(admission.memory.get()),

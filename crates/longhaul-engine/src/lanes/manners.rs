@@ -264,6 +264,13 @@ impl LaneManners {
         self.standing().next().is_some() && self.standing().all(|path| path.control.is_full())
     }
 
+    /// Thousandths of the packets of late that the lanes of a path lost beyond what it loses by
+    /// itself: those of the worst.
+    pub(crate) fn excess_loss(&self) -> u16 {
+        let worst = self.standing().map(|path| path.control.excess_loss()).fold(0.0, f64::max);
+        (worst * 1000.0).clamp(0.0, 1000.0) as u16
+    }
+
     /// Whether others on a path leave this session less than there is.
     pub(crate) fn is_shared(&self) -> bool {
         self.own.is_shared() || self.standing().any(|path| path.control.is_shared())

@@ -289,8 +289,8 @@ impl Lanes {
     /// Asks the search for the number of lanes once a second, tells the lanes that are to end, and
     /// returns the changes.
     pub(crate) fn tune(&mut self, demand: Demand) -> Vec<TuningStep> {
-        let (rate, is_full) = (self.shares.pacer().asked(), self.manners.is_full());
-        let mut changes = self.search.look(&mut self.running, rate, Demand { is_full, ..demand });
+        let (rate, path) = (self.shares.pacer().asked(), self.path_demand());
+        let mut changes = self.search.look(&mut self.running, rate, Demand { path, ..demand });
         changes.extend(self.manners.take_steps());
         changes.extend(self.leave_udp(&changes));
         changes.extend(self.leave_quic(&changes));

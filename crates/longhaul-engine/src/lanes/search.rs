@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
 
+use super::growth::UdpGrowth;
 use super::lane::StandingLane;
 use super::tune::{Demand, Tuning, TuningRules, TuningStep};
 use super::worker::pulse::PulseReading;
@@ -19,19 +20,22 @@ pub(super) struct LaneSearch {
     /// Taken when the first lane joins, over which the search begins.
     rules: Option<TuningRules>,
     tuning: Option<Tuning>,
+    /// The number of lanes over UDP. `None` where there is nothing to look for.
+    growth: Option<UdpGrowth>,
     last: Instant,
 }
 
 impl LaneSearch {
     /// A search that has not begun. `None`: the number was given.
     pub(super) fn new(rules: Option<TuningRules>) -> LaneSearch {
-        LaneSearch { rules, tuning: None, last: Instant::now() }
+        let growth = rules.as_ref().map(|rules| UdpGrowth::new(rules.lanes_max));
+        LaneSearch { rules, tuning: None, growth, last: Instant::now() }
     }
 
     /// A search that waits while lanes over UDP carry alone, in place of so many over TCP.
     #[cfg(test)]
     pub(super) fn parked(lanes: u32) -> LaneSearch {
-        LaneSearch { rules: None, tuning: Some(Tuning::parked(lanes)), last: Instant::now() }
+        LaneSearch { rules: None, tuning: Some(Tuning::parked(lanes)), growth: None, last: Instant::now() }
     }
 
     /// Takes a lane that joined.
@@ -77,11 +81,23 @@ impl LaneSearch {
         let fresh = readings.iter().map(PulseReading::fresh_unit).sum();
         let remaining = demand.remaining.map(|bytes| bytes.saturating_sub(fresh));
         let every = if remaining == Some(0) { LOOK_AT_END_EVERY } else { LOOK_EVERY };
-        let Some(tuning) = self.tuning.as_mut().filter(|_| now - self.last >= every) else { return Vec::new() };
-        self.last = now;
-        tuning.carry_units(readings.iter().map(|reading| reading.unit).max().unwrap_or(0));
+        let nothing = self.tuning.is_none() && self.growth.is_none();
+        if nothing || now - self.last < every {
+            return Vec::new();
+        }
+        let elapsed = now - std::mem::replace(&mut self.last, now);
         let looks: Vec<_> = running.iter_mut().map(|(id, lane)| lane.look(*id)).collect();
-        tuning.second(now, &looks, rate, Demand { remaining, ..demand })
+        let demand = Demand { remaining, ..demand };
+        let mut steps = Vec::new();
+        if let Some(tuning) = &mut self.tuning {
+            tuning.carry_units(readings.iter().map(|reading| reading.unit).max().unwrap_or(0));
+            steps = tuning.second(now, &looks, rate, demand);
+        }
+        let is_trial = self.tuning.as_ref().is_some_and(Tuning::tries_transport);
+        if let Some(growth) = self.growth.as_mut().filter(|_| steps.is_empty() && !is_trial) {
+            steps.extend(growth.second(elapsed, &looks, demand));
+        }
+        steps
     }
 }
 

@@ -13,6 +13,7 @@ use longhaul_core::LaneId;
 use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, Packets};
 use longhaul_proto::tuning::transport::{Choice, Rival};
 use longhaul_proto::tuning::{LaneDecision, LaneSample, Second, Tuner, TuningConfig, Why};
+use longhaul_proto::udp::control::UdpSpare;
 use longhaul_proto::wire::message::Transport;
 
 use self::choice::ParkedSearch;
@@ -24,6 +25,8 @@ pub(crate) struct TuningRules {
     /// The lanes that always stay, and the most.
     pub(crate) lanes: u32,
     pub(crate) lanes_max: u32,
+    /// The lanes that stay of these once the path is known, if it needs no more.
+    pub(crate) usual: u32,
     /// Bytes of a chunk.
     pub(crate) unit: u64,
     /// Whether this side chooses the congestion control.
@@ -90,10 +93,25 @@ pub(crate) struct Demand {
     pub(crate) is_by_network: bool,
     /// Whether this host's processors held it up.
     pub(crate) is_by_processors: bool,
+    /// Whether the processors, or the lanes' threads, of one of the sides held it up.
+    pub(crate) is_by_work: bool,
     /// Processor time that lanes of this side have spent on moving bytes so far.
     pub(crate) spent: Duration,
+    /// The same, with the hashing of them.
+    pub(crate) worked: Duration,
+    /// The path of the lanes that stand.
+    pub(crate) path: PathDemand,
+}
+
+/// The demand of a path on its lanes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathDemand {
     /// Whether more lanes would carry no more, or take it from others.
     pub(crate) is_full: bool,
+    /// Thousandths of the packets of late that lanes over TCP lost beyond what it loses by itself.
+    pub(crate) excess_loss: u16,
+    /// The rate that it would give lanes over UDP beyond what they carry.
+    pub(crate) spare: UdpSpare,
 }
 
 /// A change of the lanes, also in words.
@@ -151,7 +169,8 @@ impl Tuning {
         }
         let known = rules.known_congestion.as_ref();
         let chosen = known.and_then(|known| algorithms.iter().position(|name| name == known));
-        let config = TuningConfig { start, max, unit: rules.unit, algorithms: algorithms.clone(), chosen };
+        let (unit, usual) = (rules.unit, rules.usual.min(start));
+        let config = TuningConfig { start, usual, max, unit, algorithms: algorithms.clone(), chosen };
         let tuner = search.then(|| Tuner::new(config));
         Some(Tuning {
             tuner,
@@ -201,7 +220,7 @@ impl Tuning {
         let is_trying = self.tuner.as_ref().is_some_and(Tuner::is_trying);
         // A path that TCP fills carries no more by another transport. Where windows hold lanes
         // back, a queue is not theirs.
-        let has_room = !demand.is_full || demand.is_by_window;
+        let has_room = !demand.path.is_full || demand.is_by_window;
         let spent = demand.spent.saturating_sub(std::mem::replace(&mut self.spent, demand.spent));
         let demand = Demand { is_hindered: demand.is_hindered && !is_trying && has_room, spent, ..demand };
         // At the end the search decides, even during a trial: it knows for which lanes the others
@@ -211,7 +230,8 @@ impl Tuning {
             return changes;
         }
         let Some(tuner) = self.tuner.as_mut() else { return Vec::new() };
-        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, full: demand.is_full, remaining });
+        let PathDemand { is_full: full, excess_loss, .. } = demand.path;
+        let decisions = tuner.second(&Second { elapsed, lanes: &samples, rate, full, excess_loss, remaining });
         decisions.into_iter().map(|decision| self.change(decision, lanes)).collect()
     }
 
@@ -333,7 +353,7 @@ mod tests {
 
     /// The tasks that a search that begins with two lanes decides, each with its second.
     fn decided(max: u32, choice: Option<Choice>, seconds: impl IntoIterator<Item = Shown>) -> Vec<(usize, LaneTask)> {
-        let config = TuningConfig { start: 2, max, unit: 4 << 20, algorithms: Vec::new(), chosen: None };
+        let config = TuningConfig { start: 2, usual: 2, max, unit: 4 << 20, algorithms: Vec::new(), chosen: None };
         let mut tuning = Tuning {
             tuner: Some(Tuner::new(config)),
             choice,
@@ -363,7 +383,7 @@ mod tests {
                 is_hindered: shown.hindered,
                 is_by_window: false,
                 is_by_network: shown.hindered,
-                is_full: shown.full,
+                path: PathDemand { is_full: shown.full, ..PathDemand::default() },
                 ..Demand::default()
             };
             let changes = tuning.second(now, &looks, None, demand);

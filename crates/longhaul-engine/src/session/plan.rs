@@ -99,6 +99,8 @@ pub(crate) struct LaneNumbers {
     pub(crate) first: u32,
     /// Lanes that stay when the network is not the limit.
     pub(crate) least: u32,
+    /// Lanes that stay of these once the path is known, if it needs no more.
+    pub(crate) usual: u32,
     /// Lanes that it may come to have.
     pub(crate) most: u32,
 }
@@ -158,7 +160,7 @@ impl Plan {
         let accounts = AccountMap::default();
         let receiving = ReceivePlan { accounts, ..ReceivePlan::of_settings(settings, SkippedDigests::Told) };
         let lanes = LanePlan {
-            numbers: LaneNumbers { first: lanes, least: lanes, most: lanes },
+            numbers: LaneNumbers { first: lanes, least: lanes, usual: lanes, most: lanes },
             transport: Transport::Tcp,
             changes: TransportChanges { is_kept: true, ..TransportChanges::default() },
             window_bytes: 0,
@@ -189,6 +191,7 @@ impl Plan {
         let tuning = TuningRules {
             lanes: lanes.numbers.least,
             lanes_max: lanes.numbers.most,
+            usual: lanes.numbers.usual,
             unit: self.sizes.chunk.bytes(),
             choose_congestion: lanes.choose_congestion,
             known_congestion: lanes.known_congestion.clone(),
@@ -406,7 +409,7 @@ mod tests {
         let flow = Flow { choose: true, share, udp_beside_tcp: true, ..Flow::default() };
         let transfer = Transfer { role: Role::Receiver, ..transfer(flow) };
         let settings = Settings { share, ..Settings::default() };
-        let numbers = LaneNumbers { first: 1, least: 1, most: 1 };
+        let numbers = LaneNumbers { first: 1, least: 1, usual: 1, most: 1 };
         LanePlan::of_client(&settings, &transfer, &welcome(caps), numbers, Duration::ZERO)
     }
 

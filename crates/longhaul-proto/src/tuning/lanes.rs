@@ -3,13 +3,17 @@
 //! One change at a time, each judged by the bytes that all lanes together delivered before and
 //! after. Double the lanes while that pays, take back the ones that did not, stay, and search again
 //! when the rate falls or much time has passed. Only seconds in which the network was the limit are
-//! judged: more lanes do not make a disk faster.
+//! judged: more lanes do not make a disk faster. `fewer` takes lanes back that were for the start
+//! alone, and those that lose too much.
+
+mod fewer;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
 
+use self::fewer::StartLanes;
 use super::algorithm::{AlgorithmTrial, Better};
 use super::{LaneDecision, LaneSample, Second, Why};
 
@@ -19,6 +23,9 @@ pub struct TuningConfig {
     /// The number of lanes that stay when the network is not the limit. A transfer begins with as
     /// many, or with more if those did better before.
     pub start: u32,
+    /// The number of lanes that stay of those once the path is known, if it needs no more. A
+    /// session over a long path begins with more, as twice as many are a round trip ahead.
+    pub usual: u32,
     /// The most lanes.
     pub max: u32,
     /// Bytes of a unit, which a lane takes at a time, as long as [`Tuner::carry_units`] says no
@@ -65,6 +72,9 @@ struct RoomForMore {
     is_worthwhile: bool,
     /// More lanes would only take from others, if anything.
     is_full: bool,
+    /// How long too much has been lost without a break.
+    lossy: Duration,
+    start_lanes: StartLanes,
 }
 
 /// The bytes that lanes delivered, by which those are found that others wait for at the end.
@@ -93,6 +103,9 @@ struct Deliveries {
 /// Stay     the rate fell by a quarter, twice in a row           Measure
 /// Measure  measured; the path is full                           Stay
 /// Stay     the stay is over; more lanes are allowed             Trial
+/// Stay     lanes of the start stand that are of no more use     Fewer
+/// Fewer    judged                                               Stay
+/// any      too much is lost                                     Stay
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchPhase {
@@ -100,6 +113,8 @@ enum SearchPhase {
     Measure,
     /// `added` lanes were added to lanes that delivered `before` bytes/s.
     Trial { before: u64, added: u32 },
+    /// `ended` lanes were ended of those that delivered `before` bytes/s.
+    Fewer { before: u64, ended: u32 },
     /// The lanes deliver `level` bytes/s and are left alone for the time `left`.
     Stay { level: u64, left: Duration },
 }
@@ -107,6 +122,7 @@ enum SearchPhase {
 impl Tuner {
     /// Begins with the lanes of the first second.
     pub fn new(config: TuningConfig) -> Tuner {
+        let start_lanes = StartLanes::of(&config);
         Tuner {
             chosen: config.chosen.filter(|place| *place < config.algorithms.len()),
             config,
@@ -120,7 +136,7 @@ impl Tuner {
             unchanged: Duration::ZERO,
             deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
-            room: RoomForMore { is_worthwhile: true, is_full: false },
+            room: RoomForMore { is_worthwhile: true, is_full: false, lossy: Duration::ZERO, start_lanes },
             patience: PATIENCE_MIN,
         }
     }
@@ -137,7 +153,8 @@ impl Tuner {
     /// Whether the rate of these lanes is not known yet: some are on trial, or there were others a
     /// short while ago.
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, SearchPhase::Trial { .. }) || self.unchanged < warm_up(self.rtt) + window(self.rtt)
+        let is_trial = matches!(self.phase, SearchPhase::Trial { .. } | SearchPhase::Fewer { .. });
+        is_trial || self.unchanged < warm_up(self.rtt) + window(self.rtt)
     }
 
     /// Units have `bytes` from now on.
@@ -164,6 +181,9 @@ impl Tuner {
         if second.remaining == Some(0) {
             self.look_at_speeds(second);
             return self.at_the_end(second).into_iter().collect();
+        }
+        if let Some(fewer) = self.take_back(second) {
+            return vec![fewer];
         }
         if !is_network_limited(second) {
             return self.not_the_network(second);
@@ -268,10 +288,11 @@ impl Tuner {
         self.elsewhere += second.elapsed;
         self.is_less = false;
         self.forget();
-        if matches!(self.phase, SearchPhase::Trial { .. }) {
+        if matches!(self.phase, SearchPhase::Trial { .. } | SearchPhase::Fewer { .. }) {
             self.enter(SearchPhase::Measure);
         }
-        let spare = (second.lanes.len() as u32).saturating_sub(self.config.start);
+        let least = self.config.start.min(self.config.usual);
+        let spare = (second.lanes.len() as u32).saturating_sub(least);
         if self.elsewhere < SPARE_AFTER || spare == 0 {
             return Vec::new();
         }
@@ -295,6 +316,7 @@ impl Tuner {
             SearchPhase::Measure => self.try_more(rate, lanes.len() as u32),
             SearchPhase::Trial { before, .. } if pays(before, rate) => {
                 self.patience = PATIENCE_MIN;
+                self.room.start_lanes = StartLanes::Settled;
                 let mut more = vec![LaneDecision::Stay(Why::Paid { before, after: rate })];
                 more.extend(self.try_more(rate, lanes.len() as u32));
                 more
@@ -302,13 +324,16 @@ impl Tuner {
             SearchPhase::Trial { before, added } => {
                 self.stay(before.max(rate));
                 self.unchanged = Duration::ZERO;
+                self.room.start_lanes.need_no_more();
                 let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
                 vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
+            SearchPhase::Fewer { before, ended } => self.judge_fewer(before, ended, rate),
             SearchPhase::Stay { level, left } => {
                 let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.room.is_full);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
+                    (false, _) if self.has_start_lanes(lanes) => self.end_start_lanes(rate, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
                     // One slow measurement may be chance.
                     _ => Vec::new(),
@@ -335,7 +360,8 @@ impl Tuner {
             self.stay(rate);
             return Vec::new();
         }
-        if self.room.is_full {
+        if self.room.is_full || !self.room.lossy.is_zero() {
+            self.room.start_lanes.need_no_more();
             // That says nothing about what more lanes carry when it is over.
             self.enter(SearchPhase::Stay { level: rate, left: FULL_STAY });
             return Vec::new();

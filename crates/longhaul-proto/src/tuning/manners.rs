@@ -174,6 +174,11 @@ impl PathControl {
         self.losses.own
     }
 
+    /// The part of its packets that it loses beyond that. 0 where chance explains it.
+    pub fn excess_loss(&self) -> f64 {
+        self.losses.excess()
+    }
+
     /// The shortest round trip of late. 0 before the first round.
     pub fn base(&self) -> Duration {
         let shortest = self.base.shortest;

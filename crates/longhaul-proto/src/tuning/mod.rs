@@ -1,7 +1,7 @@
 //! The tuning of lanes while data flows: their number, their congestion control, and their
 //! transport ([`transport`]), judged by the bytes that they deliver; the rate that they keep
-//! together ([`manners`]); the part that limits the transfer ([`limit`]); and what a session does
-//! to its path ([`road`]).
+//! together ([`manners`]); the part that limits the transfer ([`limit`]); what a session does to
+//! its path ([`road`]); and the number of lanes over UDP ([`udp_lanes`]).
 //!
 //! In: samples of each lane, once a second. Out: decisions, each with its reason. Sans-I/O: the
 //! engine reads the kernel's counters, and adds, retires and switches lanes. Knows no sockets, no
@@ -15,6 +15,7 @@ pub mod road;
 #[cfg(test)]
 mod tests;
 pub mod transport;
+pub mod udp_lanes;
 
 use std::fmt;
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub struct Second<'a> {
     /// Whether the path is full, or others have their part of it: more lanes would carry no more
     /// than these, or take it from others.
     pub full: bool,
+    /// Thousandths of the packets of late that were lost beyond what the path loses by itself. 0
+    /// where no control says so.
+    pub excess_loss: u16,
     /// Bytes that no lane has taken yet. `None` if that is unknown.
     pub remaining: Option<u64>,
 }
@@ -110,6 +114,36 @@ pub enum Why {
         from: u64,
         /// The rate now.
         to: u64,
+    },
+    /// More than a little is lost beyond what the path loses by itself: fewer lanes lose less.
+    LosesTooMuch {
+        /// Thousandths of all packets that were lost beyond it.
+        lost: u16,
+    },
+    /// They are those beyond the usual number, with which a session over a long path begins, and
+    /// more lanes are of no use.
+    OfTheStart {
+        /// The rate with them.
+        rate: u64,
+    },
+    /// Without the lanes of the start, less was carried.
+    FewerCarryLess {
+        /// The rate before.
+        before: u64,
+        /// The rate without them.
+        after: u64,
+    },
+    /// The threads of lanes over UDP have hardly any time left, and their path would carry more.
+    LanesBusy {
+        /// Thousandths of the time in which they work.
+        thousandths: u16,
+    },
+    /// The processors of one of the hosts limit lanes over UDP, and their path would carry more.
+    ProcessorsBusy,
+    /// The receiver's system drops datagrams of lanes over UDP that carry much each.
+    ReceiverDrops {
+        /// The rate of all of them.
+        rate: u64,
     },
     /// Another part than the network has limited for a while.
     NotTheNetwork,
@@ -221,6 +255,15 @@ impl fmt::Display for Why {
             }
             Why::AtMost { rate } => write!(f, "there may be no more lanes than these, at {:.1} MB/s", mb(rate)),
             Why::Fell { from, to } => write!(f, "the lanes carry less: {:.1} MB/s, {:.1} before", mb(to), mb(from)),
+            Why::LosesTooMuch { lost } => {
+                write!(f, "{:.1} % is lost beyond what the path loses by itself", f64::from(*lost) / 10.0)
+            }
+            Why::OfTheStart { rate } => {
+                write!(f, "they were for the start, and more lanes do not carry more than {:.1} MB/s", mb(rate))
+            }
+            Why::FewerCarryLess { before, after } => {
+                write!(f, "fewer lanes carried less: {:.1} MB/s before, {:.1} after", mb(before), mb(after))
+            }
             Why::TooSlowForTheEnd { remaining } => {
                 write!(f, "{:.1} MB are left, which others send sooner", mb(remaining))
             }
@@ -228,6 +271,26 @@ impl fmt::Display for Why {
                 write!(f, "only they are waited for, for {:.1} s; others send that again sooner", left.as_secs_f64())
             }
             Why::WaitedFor { left: None } => f.write_str("only they are waited for, and one of them does not move"),
+            Why::PathFull { most } => {
+                write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
+            }
+            Why::PathShared { most } => {
+                write!(f, "others use the path too, on which {:.1} MB/s were seen", mb(most))
+            }
+            Why::NotTheNetwork => f.write_str("it is not the network that limits"),
+            Why::Delivers { better, worse } => {
+                write!(f, "a lane delivers {:.1} MB/s with it, {:.1} with the other", mb(better), mb(worse))
+            }
+            of_transport => of_transport.write_of_transport(f),
+        }
+    }
+}
+
+impl Why {
+    /// Writes a reason that has to do with the transport of lanes.
+    fn write_of_transport(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = |rate: &u64| *rate as f64 / 1e6;
+        match self {
             Why::QuicPaid { before, after } => {
                 write!(f, "lanes over QUIC carry more: {:.1} MB/s before, {:.1} with them", mb(before), mb(after))
             }
@@ -263,16 +326,14 @@ impl fmt::Display for Why {
             ),
             Why::QuicBroken => f.write_str("the path loses too much of what lanes over QUIC send"),
             Why::QuicMended => f.write_str("the time is over for which the path lost too much for lanes over QUIC"),
-            Why::PathFull { most } => {
-                write!(f, "the path is full at {:.1} MB/s, and its queue is kept short", mb(most))
+            Why::LanesBusy { thousandths } => {
+                write!(f, "the lanes' threads are busy for {} % of the time, and the path has room", thousandths / 10)
             }
-            Why::PathShared { most } => {
-                write!(f, "others use the path too, on which {:.1} MB/s were seen", mb(most))
+            Why::ReceiverDrops { rate } => {
+                write!(f, "the receiver's system drops datagrams at {:.1} MB/s, and the path has room", mb(rate))
             }
-            Why::NotTheNetwork => f.write_str("it is not the network that limits"),
-            Why::Delivers { better, worse } => {
-                write!(f, "a lane delivers {:.1} MB/s with it, {:.1} with the other", mb(better), mb(worse))
-            }
+            Why::ProcessorsBusy => f.write_str("the processors of a host are busy with lanes, and the path has room"),
+            other => write!(f, "{other:?}"),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Tests of the search over made-up paths: each gives the rate of a number of lanes, and the
 //! decisions are written as lines.
 
+mod fewer;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -16,17 +18,23 @@ struct Path {
     idle: u16,
     rate: Option<u64>,
     full: bool,
+    excess_loss: u16,
     remaining: Option<u64>,
     backlog: u64,
     seconds: u64,
     log: String,
 }
 
+/// The settings of a search among so many lanes.
+fn config(start: u32, max: u32) -> TuningConfig {
+    TuningConfig { start, usual: start, max, unit: 4 << 20, algorithms: Vec::new(), chosen: None }
+}
+
 impl Path {
     fn new(start: u32, max: u32, algorithms: &[&str]) -> Path {
         let algorithms: Vec<String> = algorithms.iter().map(|&name| name.to_owned()).collect();
         let mut path = Path {
-            tuner: Tuner::new(TuningConfig { start, max, unit: 4 << 20, algorithms: algorithms.clone(), chosen: None }),
+            tuner: Tuner::new(TuningConfig { algorithms: algorithms.clone(), ..config(start, max) }),
             algorithms,
             lanes: BTreeMap::new(),
             next: 0,
@@ -34,6 +42,7 @@ impl Path {
             idle: 0,
             rate: None,
             full: false,
+            excess_loss: 0,
             remaining: None,
             backlog: 0,
             seconds: 0,
@@ -71,6 +80,7 @@ impl Path {
                 lanes: &lanes,
                 rate: self.rate,
                 full: self.full,
+                excess_loss: self.excess_loss,
                 remaining: self.remaining,
             };
             for decision in self.tuner.second(&second) {
@@ -188,13 +198,13 @@ fn the_congestion_control_that_delivers_more_takes_all_lanes_and_is_tried_again_
 fn a_congestion_control_that_is_known_is_every_lanes_until_the_flow_falls() {
     let algorithms: Vec<String> = ["bbr", "cubic"].map(str::to_owned).to_vec();
     let mut path = Path::new(0, 4, &["bbr", "cubic"]);
-    path.tuner = Tuner::new(TuningConfig { start: 4, max: 4, unit: 4 << 20, algorithms, chosen: Some(1) });
+    path.tuner = Tuner::new(TuningConfig { algorithms, chosen: Some(1), ..config(4, 4) });
     path.add(4);
     assert!(path.lanes.values().all(|algorithm| *algorithm == Some(1)));
     path.run(10, |_, _| 20);
     path.run(20, |algorithm, _| if algorithm == Some(1) { 2 } else { 15 });
     assert!(path.lanes.values().all(|algorithm| *algorithm == Some(0)), "{}", path.log);
-    let unknown = Tuner::new(TuningConfig { start: 4, max: 4, unit: 1, algorithms: Vec::new(), chosen: Some(1) });
+    let unknown = Tuner::new(TuningConfig { chosen: Some(1), ..config(4, 4) });
     assert_eq!(unknown.algorithm_for(LaneId(0)), None);
 }
 
@@ -378,7 +388,7 @@ fn at_the_end(seconds: u64, unit: u64, backlog: u64) -> Vec<LaneDecision> {
 
 /// The same where a rate in bytes/s was asked for.
 fn at_the_end_under(rate: Option<u64>, seconds: u64, unit: u64, backlog: u64) -> Vec<LaneDecision> {
-    let mut tuner = Tuner::new(TuningConfig { start: 2, max: 2, unit: 4 << 20, algorithms: Vec::new(), chosen: None });
+    let mut tuner = Tuner::new(config(2, 2));
     tuner.carry_units(unit);
     let lane = |id, acked, backlog| LaneSample {
         lane: LaneId(id),
@@ -392,7 +402,7 @@ fn at_the_end_under(rate: Option<u64>, seconds: u64, unit: u64, backlog: u64) ->
     let mut second = |backlog, remaining| {
         let lanes = [lane(0, 1_000_000, 0), lane(1, 100_000, backlog)];
         let elapsed = Duration::from_secs(1);
-        tuner.second(&Second { elapsed, lanes: &lanes, rate, full: false, remaining: Some(remaining) })
+        tuner.second(&Second { elapsed, lanes: &lanes, rate, full: false, excess_loss: 0, remaining: Some(remaining) })
     };
     (0..seconds).for_each(|_| drop(second(backlog, 100 << 20)));
     second(backlog, 0)

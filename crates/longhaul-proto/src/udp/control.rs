@@ -28,6 +28,7 @@ mod others;
 mod receiver;
 mod road;
 mod rounds;
+mod spare;
 mod start;
 mod steady;
 
@@ -43,6 +44,8 @@ use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
+use self::spare::SpareRate;
+pub use self::spare::UdpSpare;
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
 use super::sending::UdpSample;
@@ -140,6 +143,7 @@ struct UdpPace {
     receiver: ReceiverCap,
     /// The reason why the lanes send less.
     limited: Option<UdpLaneLimit>,
+    spare: SpareRate,
 }
 
 /// The state of the rule by delay.
@@ -184,6 +188,7 @@ impl UdpControl {
                 floor: f64::INFINITY,
                 receiver: ReceiverCap::new(),
                 limited: None,
+                spare: SpareRate::default(),
             },
             lanes: LaneRounds::new(now, config.round_trip),
             carried: CarriedMost::default(),
@@ -311,6 +316,7 @@ impl UdpControl {
         self.pace.limited = round.limited.filter(|_| is_short);
         self.rounds += 1;
         let queue = round.queue.unwrap_or_default();
+        self.note_spare(round, queue, asked);
         if self.pace.limited.is_none() || round.rate > self.carried.recent() {
             let ages = if self.phase == UdpPhase::Equal { EQUAL_AGES } else { 1.0 };
             self.carried.add(round.rate, ages * round.seconds);

@@ -10,7 +10,7 @@ use longhaul_proto::wire::message::Transport;
 use super::{Lanes, WantedLanes};
 use crate::api::LanesChange;
 use crate::budget::LANES_DEFAULT;
-use crate::lanes::tune::{LaneTask, TuningStep};
+use crate::lanes::tune::{LaneTask, PathDemand, TuningStep};
 
 impl Lanes {
     /// Tells lanes over UDP how many others have slots of this side, and whether an account of
@@ -24,6 +24,12 @@ impl Lanes {
         };
         self.shares.slots().set(over_udp.max(to_come) as u32, streams as u32);
         self.shares.path().set_beside(streams);
+    }
+
+    /// The demand of the path on its lanes.
+    pub(super) fn path_demand(&self) -> PathDemand {
+        let (is_full, excess_loss) = (self.manners.is_full(), self.manners.excess_loss());
+        PathDemand { is_full, excess_loss, spare: self.shares.path().spare() }
     }
 
     /// The step back to TCP, where lanes over UDP are of no use any more to a side that sends:

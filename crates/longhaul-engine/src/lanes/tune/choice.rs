@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_proto::tuning::transport::{Carried, Rival, TransportDecision};
+use longhaul_proto::tuning::transport::{Carried, Choice, Rival, TransportDecision};
 use longhaul_proto::tuning::{LaneSample, Tuner, TuningConfig};
 use longhaul_proto::wire::message::Transport;
 
@@ -77,8 +77,8 @@ impl Tuning {
                 let stay = over_rival.len() + over_tcp.len() - ends.len();
                 // More lanes over the other carry no more, so the rest of the search only looks
                 // after the end.
-                let (start, max) = (stay as u32, stay as u32);
-                let config = TuningConfig { start, max, unit: self.unit, algorithms: Vec::new(), chosen: None };
+                let (start, usual, max) = (stay as u32, stay as u32, stay as u32);
+                let config = TuningConfig { start, usual, max, unit: self.unit, algorithms: Vec::new(), chosen: None };
                 let tuner = self.tuner.replace(Tuner::new(config));
                 self.parked = (rival == Rival::Udp).then_some(ParkedSearch { tuner, lanes: over_tcp.len() as u32 });
                 let change = match (rival, alone) {
@@ -116,6 +116,11 @@ impl Tuning {
             spent: Duration::ZERO,
             last_looks: std::collections::HashMap::new(),
         }
+    }
+
+    /// Whether lanes over another transport are on trial.
+    pub(crate) fn tries_transport(&self) -> bool {
+        self.choice.as_ref().is_some_and(Choice::is_trying)
     }
 
     /// Whether lanes over UDP carry alone, and the search among those over TCP waits.

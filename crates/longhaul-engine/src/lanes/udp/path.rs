@@ -14,7 +14,7 @@ use longhaul_core::{LaneId, PathShare};
 use longhaul_proto::time::Timestamp;
 use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::udp::breaker::{BreakerOrder, UdpBreaker};
-use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpRateLimit};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpRateLimit, UdpSpare};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::wire::message::Limit;
 
@@ -223,6 +223,15 @@ impl UdpPath {
             UdpRateLimit::Receiver => Some(Limit::Receiver),
             UdpRateLimit::Search | UdpRateLimit::Ceiling | UdpRateLimit::Source | UdpRateLimit::Credit => None,
         }
+    }
+
+    /// The rate that the control would give the lanes beyond what they carry. Nothing while lanes
+    /// over TCP stand beside them, or the breaker holds them back.
+    pub(crate) fn spare(&self) -> UdpSpare {
+        let is_beside = self.beside.stands.load(Ordering::Relaxed);
+        let guard = self.lock();
+        let state = guard.as_ref().filter(|state| !is_beside && !state.is_broken && !state.flying.is_empty());
+        state.map_or(UdpSpare::Nothing, |state| state.control.spare())
     }
 
     /// The road so far.

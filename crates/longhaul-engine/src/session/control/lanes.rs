@@ -27,7 +27,7 @@ use crate::lanes::event::{LaneEnd, LaneListener};
 use crate::lanes::pool::Lanes;
 use crate::lanes::road::LaneRoad;
 use crate::lanes::rules::{LaneControls, LaneRules, TransportChanges};
-use crate::lanes::tune::{Demand, LaneTask, TuningStep};
+use crate::lanes::tune::{Demand, LaneTask, PathDemand, TuningStep};
 use crate::lanes::worker::pacer::LaneRates;
 use crate::lanes::worker::pulse::Doing;
 use crate::session::SessionEvent;
@@ -265,8 +265,10 @@ impl SessionLanes {
             is_by_window,
             is_by_network,
             is_by_processors: costs.is_pressed,
+            is_by_work: matches!(by, Some(Limit::Cpu | Limit::Hash)),
             spent: costs.spent,
-            is_full: false,
+            worked: costs.worked,
+            path: PathDemand::default(),
         };
         let mut target = None;
         for TuningStep { task, change, reason } in self.pool.tune(demand) {

@@ -35,6 +35,8 @@ pub(super) struct SessionLimits {
 pub(super) struct MovingCosts {
     /// Processor time that lanes have spent on moving bytes so far, encryption included.
     pub(super) spent: Duration,
+    /// The same, with the hashing of them.
+    pub(super) worked: Duration,
     /// Whether this process used up the processors in the last second.
     pub(super) is_pressed: bool,
 }
@@ -77,7 +79,8 @@ impl SessionLimits {
     /// The processor time of this side: see [`MovingCosts`].
     pub(super) fn moving(&self) -> MovingCosts {
         let spent = Duration::from_secs_f64(self.times.of(Stage::Net));
-        MovingCosts { spent, is_pressed: self.limiter.is_pressed() }
+        let worked = spent + Duration::from_secs_f64(self.times.of(Stage::Hash));
+        MovingCosts { spent, worked, is_pressed: self.limiter.is_pressed() }
     }
 
     /// Sets the reason for which a lane of this side has nothing to do from now on.

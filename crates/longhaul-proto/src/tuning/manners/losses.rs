@@ -30,6 +30,14 @@ pub(super) struct Losses {
     stood: u32,
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
+    recent: RecentLosses,
+}
+
+/// Packets of the last seconds, of which older ones count less.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentLosses {
+    packets: f64,
+    lost: f64,
 }
 
 impl Losses {
@@ -40,6 +48,7 @@ impl Losses {
     pub(super) fn judge(&mut self, round: &PathRound, (queue, has_little): (f64, bool), phase: PathPhase) -> Loss {
         let size = f64::from(round.packet_bytes.max(1));
         let (packets, lost) = ((round.delivered + round.lost) as f64 / size, round.lost as f64 / size);
+        self.recent.add(packets, lost, round.elapsed.as_secs_f64());
         let expected = (OWN_LOSS_ROOM * self.own).max(BURST_ROOM * self.burst) * packets;
         let noise = SIGMAS * (expected + 1.0).sqrt();
         // A loss is found a round trip or more after the queue overflowed.
@@ -73,6 +82,22 @@ impl Losses {
         let is_excess = adds_up && self.overflow > noise || more > noise + borne * packets;
         if is_excess { Loss::Excess } else { Loss::Own }
     }
+
+    /// The part of the packets of the last seconds that was lost beyond what the path loses by
+    /// itself. 0 where chance explains it.
+    pub(super) fn excess(&self) -> f64 {
+        let RecentLosses { packets, lost } = self.recent;
+        let own = self.own * packets;
+        let more = lost - own - SIGMAS * (own + 1.0).sqrt();
+        (more / packets.max(1.0)).max(0.0)
+    }
+}
+
+impl RecentLosses {
+    fn add(&mut self, packets: f64, lost: f64, seconds: f64) {
+        let left = (-seconds / RECENT_SECONDS).exp();
+        (self.packets, self.lost) = (self.packets * left + packets, self.lost * left + lost);
+    }
 }
 
 /// How much more than the path's own loss is its own, as losses come unevenly.
@@ -101,3 +126,5 @@ const STOOD_ROUNDS: u32 = 3;
 const OVERFLOW_REMEMBERED: f64 = 0.95;
 /// The same with a queue: losses that are rarer than one in a hundred rounds are chance.
 const OVERFLOW_REMEMBERED_STANDING: f64 = 0.995;
+/// Seconds after which what was lost counts a third.
+const RECENT_SECONDS: f64 = 2.0;

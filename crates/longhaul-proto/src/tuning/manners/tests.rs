@@ -1,6 +1,8 @@
 //! The control in a fluid model: a line with a queue that drops at its tail, sessions and cubic
 //! flows on it. The figures of docs/DECISIONS.md as lower and upper bounds.
 
+mod excess;
+
 use std::collections::VecDeque;
 
 use super::*;
