@@ -46,7 +46,7 @@ pub(crate) struct Moved {
     pub(crate) to_exit_s: f64,
     /// The same in round trips of the path without a queue. `None` where it has none.
     pub(crate) to_exit_rtts: Option<f64>,
-    /// What lanes over UDP sent again, over what the path lost.
+    /// Payload that lanes over UDP sent again, over that which the path lost.
     pub(crate) resent_of_lost: Option<f64>,
     /// The file's bits in a second of these, as a part of the emulated rate.
     pub(crate) whole_ratio: f64,

@@ -41,7 +41,7 @@ struct Brief {
     of_line: f64,
     /// Round trips from the last payload to the exit, by the client's own account.
     last_byte_rtts: Option<f64>,
-    /// What lanes over UDP sent again, over what the path lost.
+    /// Payload that lanes over UDP sent again, over that which the path lost.
     resent_of_lost: Option<f64>,
 }
 
