@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::LaneId;
 use longhaul_net::LaneHandle;
+use longhaul_proto::udp::control::UdpSpare;
 
 use super::growth::UdpGrowth;
 use super::lane::StandingLane;
-use super::tune::{Demand, Tuning, TuningRules, TuningStep};
+use super::tune::{Demand, PathDemand, Tuning, TuningRules, TuningStep};
 use super::worker::pulse::PulseReading;
 
 /// See the module. It does nothing on a side that does not choose the number.
@@ -94,8 +95,11 @@ impl LaneSearch {
             steps = tuning.second(now, &looks, rate, demand);
         }
         let is_trial = self.tuning.as_ref().is_some_and(Tuning::tries_transport);
-        if let Some(growth) = self.growth.as_mut().filter(|_| steps.is_empty() && !is_trial) {
-            steps.extend(growth.second(elapsed, &looks, demand));
+        if let Some(growth) = &mut self.growth {
+            // One change at a time.
+            let spare = if steps.is_empty() && !is_trial { demand.path.spare } else { UdpSpare::Nothing };
+            let path = PathDemand { spare, ..demand.path };
+            steps.extend(growth.second(elapsed, &looks, Demand { path, ..demand }));
         }
         steps
     }

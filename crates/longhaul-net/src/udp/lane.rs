@@ -5,10 +5,12 @@
 //! long. It must not know what packets say.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_sys::udp::{Arrived, Inbox, RUN_BYTES_MAX, RUN_DATAGRAMS_MAX, Readiness, Sent};
+use rustix::net::sockopt;
 
 use super::carrier::LaneSocket;
 use super::dial::UdpDial;
@@ -328,6 +330,16 @@ impl UdpReceiveHalf {
     /// Gives the runs that came last once more at the next call.
     pub fn give_again(&mut self) {
         self.again = true;
+    }
+
+    /// Gives the socket a receive buffer of so many bytes, or the least that the system takes. It
+    /// has as much as the system gives from the beginning.
+    ///
+    /// # Errors
+    /// [`NetError::Socket`].
+    pub fn set_buffer(&self, bytes: usize) -> Result<(), NetError> {
+        let set = sockopt::set_socket_recv_buffer_size(self.ends.socket.as_fd(), bytes);
+        set.map_err(|e| self.ends.failed(&self.handle, e.into()))
     }
 
     /// Datagrams that came and that the socket had no room for. Wraps around.

@@ -108,6 +108,8 @@ pub(crate) enum LineTwist {
     Rough(f64, f64),
     /// Datagrams are said to be of 8972 bytes from this time on.
     Large(f64),
+    /// The threads of the lanes can send so many bytes/s in all, and always have something to.
+    Busy(f64),
     /// Threads that wait for their turn hear nothing but each so many seconds.
     Naps(f64),
 }

@@ -12,6 +12,7 @@ mod receiving;
 mod roads;
 mod sending;
 mod signals;
+mod spare;
 mod world;
 mod worlds;
 

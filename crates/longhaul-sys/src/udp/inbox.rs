@@ -22,10 +22,32 @@ pub struct Inbox {
     /// The length of each message that came last, and that of its control data.
     came: Vec<(usize, usize)>,
     runs: Vec<Run>,
-    /// Datagrams that the socket had no room for, since it was made; as the last run said.
+    /// Datagrams that the socket had no room for, since it was made.
     dropped: u32,
+    losses: SocketLosses,
     /// When the last call began that left nothing in the socket: what comes now came after that.
     emptied: Instant,
+}
+
+/// The losses of a socket as the kernel counts them: datagrams that it has joined as one.
+#[derive(Clone, Copy, Default)]
+struct SocketLosses {
+    /// The count of the last run.
+    said: u32,
+    /// Datagrams of the largest run of late: what is dropped was joined like that.
+    joined: u32,
+}
+
+impl SocketLosses {
+    /// Takes the datagrams of each run that came by one call, and the count that the last of them
+    /// says. Gives the datagrams that were dropped since the call before.
+    fn take(&mut self, runs: impl Iterator<Item = u32>, said: u32) -> u32 {
+        let Some(largest) = runs.max() else { return 0 };
+        self.joined = largest.max(self.joined - self.joined.div_ceil(JOINED_FORGOTTEN)).max(1);
+        let fresh = said.wrapping_sub(self.said);
+        self.said = said;
+        fresh.saturating_mul(self.joined)
+    }
 }
 
 /// A run in its buffer.
@@ -81,6 +103,7 @@ impl Inbox {
             came: Vec::with_capacity(runs),
             runs: Vec::with_capacity(runs),
             dropped: 0,
+            losses: SocketLosses::default(),
             emptied: Instant::now(),
         }
     }
@@ -96,10 +119,10 @@ impl Inbox {
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         let emptied = self.emptied;
         self.receive_all(socket, Control::BYTES)?;
-        let (day, taken) = (clock_of_the_day(), Instant::now());
+        let (day, taken, mut said) = (clock_of_the_day(), Instant::now(), self.losses.said);
         for (place, ((len, control_len), control)) in self.came.iter().zip(&self.controls).enumerate() {
             let (len, facts) = ((*len).min(RUN_ROOM), RunFacts::of(*control_len, control));
-            self.dropped = facts.dropped.unwrap_or(self.dropped);
+            said = facts.dropped.unwrap_or(said);
             let waited = facts.came.map_or(Duration::ZERO, |came| day.saturating_sub(came));
             self.runs.push(Run {
                 start: place * RUN_ROOM,
@@ -109,6 +132,8 @@ impl Inbox {
                 came: came_at(taken, waited, emptied),
             });
         }
+        let sizes = self.runs.iter().map(|run| run.len.div_ceil(run.datagram_bytes.max(1)) as u32);
+        self.dropped = self.dropped.wrapping_add(self.losses.take(sizes, said));
         Ok(self.runs.len())
     }
 
@@ -210,7 +235,8 @@ impl Inbox {
     }
 
     /// Datagrams that came to this socket since it was made and that its buffer had no room for, as
-    /// of the last one that was received. Wraps around.
+    /// of the last one that was received. Of those that the kernel had joined before it dropped
+    /// them, the number is that of the largest run of late. Wraps around.
     pub fn dropped(&self) -> u32 {
         self.dropped
     }
@@ -269,3 +295,5 @@ fn mark(class: u8) -> Mark {
 
 /// Room for a run: the kernel joins datagrams up to the length of an IP packet.
 const RUN_ROOM: usize = 64 << 10;
+/// The part of the largest run that is forgotten at each call that brings smaller ones, an eighth.
+const JOINED_FORGOTTEN: u32 = 8;

@@ -90,6 +90,23 @@ fn what_the_buffer_had_no_room_for_is_counted() {
 }
 
 #[test]
+fn what_was_joined_and_dropped_is_counted_datagram_by_datagram() {
+    let (near, far) = pair();
+    sockopt::set_socket_recv_buffer_size(&far, 4096).expect("taken");
+    let mut inbox = Inbox::new(16);
+    for _ in 0..50 {
+        send_run(&near, &[7; 10_000], 1000).expect("sent");
+    }
+    let mut kept = 0;
+    while inbox.receive(&far).expect("received") > 0 {
+        kept += inbox.runs().map(|run| run.datagrams().count() as u32).sum::<u32>();
+    }
+    send_run(&near, &[7; 10_000], 1000).expect("sent");
+    hear(&mut inbox, &far, 10_000);
+    assert!(kept < 500 && inbox.dropped() == 500 - kept, "{kept} kept, {} dropped", inbox.dropped());
+}
+
+#[test]
 fn a_datagram_came_when_it_reached_the_socket_and_not_when_it_was_taken() {
     let (near, far) = pair();
     let (mut inbox, begun) = (Inbox::new(16), Instant::now());

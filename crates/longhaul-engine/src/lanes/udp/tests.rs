@@ -5,6 +5,7 @@ mod early;
 mod hostile;
 mod late;
 mod seats;
+mod small_buffer;
 mod standing;
 
 use std::net::{SocketAddr, UdpSocket};

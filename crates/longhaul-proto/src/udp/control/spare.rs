@@ -29,9 +29,10 @@ impl UdpControl {
     /// The rate that it would give the lanes beyond what they carry now.
     pub fn spare(&self) -> UdpSpare {
         match () {
-            () if self.pace.limited.is_some() || self.phase != UdpPhase::Steady => UdpSpare::Nothing,
+            () if self.pace.limited.is_some() || self.phase == UdpPhase::Equal => UdpSpare::Nothing,
+            // A receiver that drops from the beginning keeps the rate of the path from being found.
             () if self.pace.receiver.is_on() => UdpSpare::Dropped,
-            () if self.pace.spare.unused > UNUSED => UdpSpare::Unused,
+            () if self.phase == UdpPhase::Steady && self.pace.spare.unused > UNUSED => UdpSpare::Unused,
             () => UdpSpare::Nothing,
         }
     }

@@ -315,6 +315,14 @@ impl LineSession {
                     self.source = bytes / case.packet;
                 }
             }
+            (_, Some(LineTwist::Busy(rate))) => {
+                // A thread that did not run for a moment makes good for 10 ms of it.
+                let rate = rate / case.packet;
+                self.source = (self.source + rate * step).min((rate * 0.01).max(10.0));
+                let packets = packets.min(self.source.floor());
+                self.source -= packets;
+                return packets;
+            }
             _ => return packets,
         }
         self.is_starved = packets > self.source;
