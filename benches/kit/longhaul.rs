@@ -175,6 +175,22 @@ impl Longhaul {
         command
     }
 
+    /// A command of `job` on a queue; of what is still to be added.
+    pub(crate) fn job(&self, queue: &str, what: &str) -> Command {
+        let mut command = self.command();
+        command.args(["job", what]).env("LONGHAUL_QUEUE", queue);
+        command
+    }
+
+    /// The addition of a campaign to a directory beneath a daemon's root, as [`Longhaul::push`]
+    /// moves; its sources are still to be added.
+    pub(crate) fn job_add(&self, queue: &str, daemon: &Daemon, name: &str, protect: &str) -> Command {
+        let mut command = self.job(queue, "add");
+        command.args(["--name", name, "--identity"]).arg(self.home.join("client.key"));
+        command.args(["--peer-key", &daemon.key, "--protect", protect]);
+        command
+    }
+
     /// A measurement of the network with the options for keys and no others; what and where are
     /// still to be added.
     #[allow(dead_code, reason = "not every bench measures the network alone")]

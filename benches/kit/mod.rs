@@ -22,10 +22,12 @@ mod stats;
 
 pub(crate) use account::{Account, END_S, START_S, Sample, steady_bits_per_s};
 pub(crate) use bench::Bench;
-pub(crate) use data::{FileData, Scratch, TreeData, make_cold};
+pub(crate) use data::{FileData, Scratch, TreeData, check_arrived, make_cold};
 pub(crate) use longhaul::{Daemon, Longhaul, Summary};
 pub(crate) use options::Options;
-pub(crate) use process::{Kept, Ran, Running, free_port, machine_busy_s, own_cpu_s, run, thread_cpu_s};
+pub(crate) use process::{
+    Kept, Ran, Running, cpu_s, free_port, machine_busy_s, own_cpu_s, peak_rss, run, thread_cpu_s,
+};
 pub(crate) use record::{Host, Recorder};
 pub(crate) use report::{Scale, print_ratio, print_runs, table};
 pub(crate) use rounds::{Arrived, Contender, Course, Run, Sides, compete};

@@ -1,5 +1,5 @@
-//! `cargo xtask fleet`: the end-to-end test that kills movers of a queue in PostgreSQL, with as many
-//! files and kills as one likes.
+//! `cargo xtask fleet`: the end-to-end test that kills movers of a queue in PostgreSQL, with as
+//! many files and kills as one likes.
 //!
 //! Runs the test; must not know its asserts.
 

@@ -2,6 +2,8 @@
 //!
 //! Takes a server of its own; gives tests. Must not know a rule.
 
+#[path = "../../longhaul-jobs-sqlite/tests/queue/continued.rs"]
+mod continued;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[allow(clippy::disallowed_methods, reason = "a server has a directory of its own")]
 #[path = "../../../tests/fixture/postgres.rs"]
@@ -51,6 +53,22 @@ fn a_schema_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one
     let refused = PostgresStore::open(&place(&server), &Passwords::default()).err().unwrap();
     let newer = Refusal::Newer { found: 3, known: 2 };
     assert!(matches!(&refused, PostgresError::Refused { refusal, .. } if *refusal == newer), "{refused}");
+}
+
+#[test]
+fn a_campaign_that_version_1_left_half_done_is_finished_by_this_one_and_by_the_next() {
+    let server = Postgres::start();
+    let next: Vec<&str> = MIGRATIONS.into_iter().chain(["ALTER TABLE shard ADD COLUMN colour text"]).collect();
+    for migrations in [&MIGRATIONS[..], &next] {
+        server.sql("postgres", "DROP SCHEMA IF EXISTS longhaul CASCADE");
+        server.load("postgres", include_str!("golden/queue-1.sql"));
+        assert_eq!(server.sql("postgres", "SELECT version FROM longhaul.queue_version"), "1");
+        let store = PostgresStore::open(&place(&server), &Passwords::default()).unwrap();
+        schema::open(&store.connection, Absent::Refuse, migrations).unwrap();
+        let version = server.sql("postgres", "SELECT version FROM longhaul.queue_version");
+        assert_eq!(version, migrations.len().to_string());
+        continued::finish_half_done(&mut store.with_clock(Box::new(|| continued::LATER)));
+    }
 }
 
 #[test]

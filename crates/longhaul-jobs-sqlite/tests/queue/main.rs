@@ -9,8 +9,10 @@
     reason = "tests make files of their own, and stop at the first failure"
 )]
 
+mod continued;
 mod file;
 mod kills;
+mod older;
 mod pair;
 mod random;
 mod same;

@@ -1,6 +1,6 @@
 //! A model of a fleet: the real rules of the queue and the real gates, with a store in memory, from
-//! one seed. Movers, daemons and the store die and pause for 90 s, the store is restored from backups
-//! and loses what it had committed, clocks are set an hour off, and several processes lead.
+//! one seed. Movers, daemons and the store die and pause for 90 s, the store is restored from
+//! backups and loses what it had committed, clocks are set an hour off, and several processes lead.
 //!
 //! In: seeds. Out: for each the first broken promise, if there is one. The promises are those of
 //! `check.rs`; `mutants.rs` plants bugs, one at a time, to see that they are found.

@@ -242,4 +242,12 @@ mod tests {
         let path = PathBuf::from(std::ffi::OsString::from_vec(b"/\xff".to_vec()));
         assert_eq!(spec(path).encode().unwrap_err().code, FaultCode::Usage);
     }
+
+    #[test]
+    fn a_campaign_that_was_added_by_an_older_program_is_understood() {
+        let read = CampaignSpec::decode(include_bytes!("golden/spec-1.json")).unwrap();
+        assert_eq!((read.bounds.files, read.settings.rate), (Some(3), Some(65536)));
+        assert_eq!((read.sources[0].shown(), read.site_from()), ("/data/site1/set".to_owned(), HERE.to_owned()));
+        assert!(read.job(0).is_some() && !read.needs_key());
+    }
 }
