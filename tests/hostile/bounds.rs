@@ -1,7 +1,7 @@
 //! Bounds of clients and roots: what may be stored, the space that stays free, lanes and memory.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use longhaul_proto::Message;
 use rustix::fs::FileType;
@@ -137,6 +137,46 @@ fn what_was_staged_of_a_dataset_and_did_not_appear_counts_no_longer_once_it_is_r
     // Together they were too much.
     files::make(scene.client.path("three"), 3, 2 * MIB);
     scene.push(&daemon, "three", "three").succeed();
+}
+
+/// Makes everything directly in the holder of a dataset, and in its shelf, look as if it had been
+/// left alone for long.
+fn age_holder(root: &Path) {
+    let is_holder = |path: &PathBuf| path.to_string_lossy().contains("/.longhaul-dataset-");
+    let paths = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let holder = paths(root).into_iter().find(is_holder).expect("a holder");
+    let shelf = holder.join(".longhaul");
+    let in_shelf = if shelf.exists() { paths(&shelf) } else { Vec::new() };
+    for path in in_shelf.into_iter().chain(paths(&holder)).chain([holder]) {
+        files::set_mtime(path, 1_000_000_000, 0);
+    }
+}
+
+#[test]
+fn a_dataset_that_was_left_is_listed_and_goes_with_its_count_when_nobody_came_back_for_it() {
+    let scene = Scene::new();
+    let config = scene.config("", "stored = '3MiB'").line("[limits]\nunfinished = 1");
+    let daemon = scene.start(&config);
+    files::make(scene.client.path("ds/one"), 1, 2 * MIB);
+    files::make_special(scene.client.path("ds/pipe"), FileType::Fifo);
+    let push = |daemon: &Daemon, name| scene.push(daemon, "ds/", "").args(["--as-dataset", name]);
+    push(&daemon, "run-7").fail(23);
+    let list = ["ls", "--partials", "--json", "--peer-key", daemon.key(), &daemon.url("data/")];
+    let listed = scene.client.run(list).succeed().events_of("entry");
+    assert!(listed.len() == 1 && listed[0]["path"] == "run-7" && listed[0]["bytes_held"] == 2 * MIB, "{listed:?}");
+    assert!(listed[0]["kind"] == "partial" && listed[0]["in_use_by"].is_null(), "{listed:?}");
+    assert_no_space(&push(&daemon, "run-8").finish(), "1 datasets of the same client are staged here");
+    files::make(scene.client.path("two"), 2, 2 * MIB);
+    assert_no_space(&scene.push(&daemon, "two", "two").finish(), "2.0 MiB of the 3.0 MiB");
+    daemon.signal(Signal::TERM);
+    daemon.wait_gone();
+    age_holder(&scene.server.path("data"));
+    let daemon = scene.start(&config);
+    let line = daemon.wait_log("an abandoned dataset was removed");
+    assert!(line.contains("path=run-7") && line.contains("files=1"), "{line}");
+    scene.push(&daemon, "two", "two").succeed();
+    let left = fs::read_dir(scene.server.path("data")).unwrap().count();
+    assert_eq!((scene.standing(), left), (vec!["two".to_owned()], 1));
 }
 
 #[test]

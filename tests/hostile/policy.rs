@@ -156,7 +156,7 @@ fn links_out_of_a_root_fail_one_by_one() {
 #[test]
 fn no_links_lead_out_together_once_a_dataset_has_replaced_a_directory_that_one_of_them_leads_through() {
     let site = Site::new();
-    files::make(site.path("secret"), 3, 10);
+    files::make(site.server.path("secret"), 3, 10);
     files::make(site.client.path("a/b/file"), 1, 100);
     site.client.run(["push", "a", &site.url("in/")]).succeed();
     for (name, target) in [("three", "a/b/../../../secret"), ("two", "a/b/../../secret"), ("one", "a/b/../secret")] {

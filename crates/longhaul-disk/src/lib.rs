@@ -47,9 +47,9 @@ pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FsTarget, Journalled, LastBlock,
     LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof, NamedBytes, Prefill, Published, Removed,
-    Reopened, ReopenedBody, Replace, Room, Staged, StagedKind, StagedNames, StreamFigures, StreamForm, StreamOutput,
-    StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget,
-    Zeros, look_at_dataset,
+    Reopened, ReopenedBody, Replace, Room, StageFacts, Staged, StagedKind, StagedNames, StreamFigures, StreamForm,
+    StreamOutput, StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy,
+    VoidTarget, Zeros, look_at_dataset,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{ClaimsError, DiskError, ErrorKind, PathText, SetError};
@@ -67,7 +67,7 @@ pub use set::{
 pub use set_id::SetId;
 pub use shelf::{
     CLAIMS_PAGE_PATIENCE, ClaimsOwner, Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey,
-    Shelf, Shelved, boot_id,
+    Shelf, Shelved, StageNote, boot_id,
 };
 pub use source::{
     FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,

@@ -26,6 +26,7 @@
 //!   principal of one user. Between holders of two principals the rename decides.
 
 mod holder;
+mod left;
 mod prune;
 
 use std::ffi::OsStr;
@@ -42,6 +43,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::holder::Holder;
+pub use self::left::StageFacts;
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
 use super::base;
 use super::fs::{FsTarget, StagedHome};
@@ -51,6 +53,7 @@ use crate::direct::DirectMode;
 use crate::error::{DiskError, PathText};
 use crate::kernel::{Kernel, Replace};
 use crate::names::each_name;
+use crate::shelf::{Shelf, StageNote};
 use crate::tree::Tree;
 use crate::walk::Dir;
 
@@ -152,10 +155,10 @@ impl DatasetStage {
     /// A [`DatasetError`], before anything of the dataset is made.
     pub fn named(dir: &Path, order: DatasetOrder<'_>, patience: Duration) -> Result<DatasetStage, DatasetError> {
         let parent = base::named(dir, &Kernel::default())?;
-        DatasetStage::at(parent, (dir.to_owned(), &RelPath::root()), order, patience)
+        DatasetStage::at(parent, (dir.to_owned(), &RelPath::root(), None), order, patience)
     }
 
-    /// The same in a directory beneath a served tree.
+    /// The same in a directory beneath a served tree, of which that has a note.
     ///
     /// # Errors
     /// As [`DatasetStage::named`].
@@ -165,19 +168,22 @@ impl DatasetStage {
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
         let parent = base::beneath(tree, path, modes)?;
-        DatasetStage::at(parent, (below(tree.named(), path), path), order, patience)
+        DatasetStage::at(parent, (below(tree.named(), path), path, Some(tree.shelf())), order, patience)
     }
 
     fn at(
         parent: Arc<Dir>,
-        (dir, beneath): (PathBuf, &RelPath),
+        (dir, beneath, shelf): (PathBuf, &RelPath, Option<Shelf>),
         order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
         let replace = order.replace;
         let place = beneath.join(order.name.as_bytes());
         let place = place.map_err(|source| DiskError::Name { path: order.name.as_bytes().into(), source })?;
-        let holder = Holder::take((parent, &dir), order, patience)?;
+        let mut holder = Holder::take((parent, &dir), order, patience)?;
+        if let Some(shelf) = shelf {
+            holder = holder.noted(shelf, StageNote { place: place.clone(), principal: order.principal.to_owned() })?;
+        }
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
         let stage = DatasetStage { holder, replace, tree, place };
@@ -280,6 +286,12 @@ impl DatasetStage {
         let readable = top.dir.readable().map_err(failed)?;
         kernel.chmod_place(dir, mode(top.stat.st_mode & 0o7777)).map_err(failed)?;
         kernel.fsync(readable).map_err(failed)
+    }
+}
+
+impl Drop for DatasetStage {
+    fn drop(&mut self) {
+        self.holder.use_ends();
     }
 }
 

@@ -5,7 +5,8 @@
 //! journals that other sessions left. Owns the rules about copies. Knows nothing of the content of
 //! a journal: how much of one is proven, it asks ([`Proves`]).
 //!
-//! Beside them lie the claims on shards that movers have shown ([`LockedShard`]).
+//! Beside them lie the claims on shards that movers have shown ([`LockedShard`]), and notes of
+//! datasets that are staged beneath the tree ([`StageNote`]).
 //!
 //! # The rules
 //!
@@ -45,6 +46,7 @@ mod hands;
 mod journal;
 mod locks;
 mod reader;
+mod stages;
 mod sweep;
 
 use std::collections::BTreeSet;
@@ -66,6 +68,7 @@ use dir::{Opening, ShelfDir};
 pub use journal::Journal;
 pub(crate) use locks::has_no_locks;
 pub use reader::JournalReader;
+pub use stages::StageNote;
 pub(crate) use sweep::{remove_idle, sweep};
 
 /// The shelf of a tree or of a set. Cheap to make and to clone: nothing is opened before the first

@@ -228,7 +228,9 @@ fn partials(
     (principal, path): (&str, &RelPath),
     room: &mut dyn FnMut(u64) -> Result<(), Fault>,
 ) -> Result<Vec<Listed>, Fault> {
-    let partials = store.partials_within(principal, path, room)?;
+    let mut partials = store.partials_within(principal, path, room)?;
+    partials.extend(store.stages_within(set, (principal, path), room)?);
+    partials.sort_by(|a, b| a.name.cmp(&b.name));
     if partials.is_empty() && set.stat(path)?.is_none() {
         // Fails as any other listing of this path does.
         Lister::new(set, path)?;

@@ -108,7 +108,7 @@ fn read_of(reader: &JournalReader, layout: Layout, principal: &str) -> Option<Re
 }
 
 /// A path as seen from `top`. `None` if it lies elsewhere. `top` itself goes by its name.
-fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
+pub(super) fn name_beneath(path: &RelPath, top: &RelPath) -> Option<Vec<u8>> {
     if path == top {
         return path.name().map(<[u8]>::to_vec);
     }
@@ -135,7 +135,7 @@ fn listed(name: Vec<u8>, partial: &JournalledPartial, opened: &Opened, written: 
 }
 
 /// Bytes of memory that a listed partial takes.
-fn bytes(listed: &Listed) -> u64 {
+pub(super) fn bytes(listed: &Listed) -> u64 {
     let texts = match &listed.kind {
         ListedKind::Partial(partial) => {
             let user = partial.user.as_ref().map_or(0, |user| user.as_str().len());

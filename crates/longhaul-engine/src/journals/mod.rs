@@ -5,7 +5,8 @@
 //! session at a time own a path (`owners`, who ask each other's `presence`). Journals on the shelf
 //! are read without their lock (`outline`); `open_files` knows those that this process has open,
 //! and `file` is one of them. `doubts` are names that a failed sync may have cost. `listing` shows
-//! partials and takes none; `collect` clears away those that nobody came back for.
+//! partials and takes none; `collect` clears away those that nobody came back for, and `stages`
+//! datasets that were staged and never committed.
 //! [`SessionJournal`] belongs to a receiving session: it finds the partial of a path, has it
 //! continued, and writes records. `claims` decides which session may publish the files of a shard.
 //! It knows no messages of peers.
@@ -21,6 +22,7 @@ pub(crate) mod owners;
 pub(crate) mod presence;
 pub(crate) mod root;
 mod session;
+mod stages;
 
 pub(crate) use doubts::Doubts;
 pub(crate) use root::RootJournals;

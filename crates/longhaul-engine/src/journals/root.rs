@@ -125,6 +125,11 @@ impl RootJournals {
         self.unfinished_max.store(unfinished_max, Ordering::Relaxed);
     }
 
+    /// The number of unfinished transfers that one principal may leave.
+    pub(super) fn unfinished_max(&self) -> usize {
+        self.unfinished_max.load(Ordering::Relaxed)
+    }
+
     /// Refuses another journal to a principal that has left too many.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl DatasetWish {
         }
         // The name of the dataset is one of this root, and no longer than others.
         let base = path.join(self.name.as_bytes()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-        let base = base.escaped().to_string();
+        let (place, base) = (base.clone(), base.escaped().to_string());
         if opening.dry_run {
             if root.stat(&path.join(self.name.as_bytes()).unwrap_or_default()).or_else(super::absent)?.is_some()
                 && self.replace == Replace::Never
@@ -95,6 +95,7 @@ impl DatasetWish {
             }
             return Ok(planned(base));
         }
+        store.need_room_for_stage(&who.principal, &place)?;
         let stage = DatasetStage::beneath((root.first(), path, policy.modes), self.order(who), PATIENCE)?;
         let doubts = &Doubts::default();
         let appeared = self.appeared.clone();

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use super::sender::first_page::{FirstPage, SaidPage};
 use super::sent_stream::SentStream;
 use super::source::Origin;
+use super::staged_told::StagedTold;
 use super::totals::Totals;
 use crate::faults::system_fault;
 
@@ -46,6 +47,8 @@ pub(crate) struct SendCourse {
     pub(super) next: Option<Scanned>,
     /// The page that was said before the session began, and the machine that said it.
     pub(super) said: Option<SaidPage>,
+    /// The files of a dataset of which it was told that they are staged.
+    staged_told: StagedTold,
     scan: Scan,
 }
 
@@ -147,7 +150,14 @@ impl SendCourse {
     pub(crate) fn offer_all_again(&mut self) {
         self.again.clear();
         (self.next, self.said, self.scan) = (None, None, Scan::ToBegin);
+        self.staged_told.turn();
         self.totals.settle_anew();
+    }
+
+    /// Whether an earlier session of a dataset has told of an entry that only stands now.
+    pub(super) fn has_told(&mut self, entry: &Entry, outcome: &Outcome) -> bool {
+        let is_leaf = matches!(entry.kind, EntryKind::File { .. } | EntryKind::Symlink { .. });
+        self.totals.stages_all && is_leaf && self.staged_told.is_known(entry, outcome)
     }
 
     /// Begins the scan, unless an earlier session did.

@@ -38,6 +38,7 @@ pub(crate) mod sender;
 mod sent_stream;
 mod settled;
 mod source;
+mod staged_told;
 mod timed_source;
 pub(crate) mod totals;
 pub(crate) mod unasked;

@@ -3,14 +3,16 @@
 //! In: the directory in which a dataset shall appear, and its name. Out: [`Holder`] to the stage.
 //! Must not know what lies in the dataset.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::DatasetName;
 use longhaul_sys::lock;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstat, openat, statat, statx};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_NOW, fstat, openat, statat, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -19,19 +21,21 @@ use crate::destination::random;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
-use crate::shelf::{SHELF_NAME, has_no_locks};
-use crate::stat::place_of;
+use crate::shelf::{SHELF_NAME, Shelf, StageNote, has_no_locks};
+use crate::stat::{meta_of, place_of};
 use crate::walk::Dir;
 
 /// The directory of ours in which a dataset is staged, and the one in which it shall appear.
 #[derive(Debug)]
 pub(super) struct Holder {
-    parent: Arc<Dir>,
-    dir: Arc<Dir>,
+    pub(super) parent: Arc<Dir>,
+    pub(super) dir: Arc<Dir>,
     name: DatasetName,
     /// The path at which the dataset shall appear.
     shown: PathText,
     own_name: String,
+    /// The shelf with the note of it. `None`: of a directory that a user named.
+    note: Option<(Shelf, StageNote)>,
     /// Held until the end.
     _lock: OwnedFd,
 }
@@ -45,16 +49,59 @@ impl Holder {
     ) -> Result<Holder, DatasetError> {
         let name = order.name;
         let shown = PathText::from(at.join(shown_of(name)).as_path());
-        let (own_name, until) = (own_name(&order), Instant::now() + patience);
+        let ((own_name, _), until) = (own_name(name, order.principal), Instant::now() + patience);
         loop {
-            let taken = lock_in(&parent, own_name.as_bytes(), &order, &shown)?;
-            match taken {
+            match lock_in(&parent, own_name.as_bytes(), &shown)? {
                 Some((dir, lock)) => {
-                    return Ok(Holder { parent, dir, name: name.clone(), shown, own_name, _lock: lock });
+                    let text = [name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
+                    let written = parent.kernel().pwrite(&lock, &text, 0);
+                    written.map_err(|error| DiskError::call("stage", &shown, error))?;
+                    return Ok(Holder { parent, dir, name: name.clone(), shown, own_name, note: None, _lock: lock });
                 }
                 None if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
                 None => return Err(DatasetError::Busy { path: shown }),
             }
+        }
+    }
+
+    /// The holder that stands and that no session has, to be looked after. `None` if one has it.
+    pub(super) fn idle(
+        (parent, at): (Arc<Dir>, &Path),
+        name: DatasetName,
+        (shelf, note): (Shelf, &StageNote),
+    ) -> Result<Option<Holder>, DatasetError> {
+        let shown = PathText::from(at.join(shown_of(&name)).as_path());
+        let (own_name, _) = own_name(&name, &note.principal);
+        let taken = lock_in(&parent, own_name.as_bytes(), &shown)?;
+        let note = Some((shelf, note.clone()));
+        Ok(taken.map(|(dir, lock)| Holder { parent, dir, name, shown, own_name, note, _lock: lock }))
+    }
+
+    /// The same holder, of which a shelf has a note as long as it stands.
+    pub(super) fn noted(mut self, shelf: Shelf, note: StageNote) -> Result<Holder, DatasetError> {
+        shelf.note_stage(&note)?;
+        self.note = Some((shelf, note));
+        Ok(self)
+    }
+
+    /// Notes that a session has used it up to now.
+    pub(super) fn use_ends(&self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        let _ = self.dir.kernel().utimensat(self.dir.as_ref(), LOCK, &times);
+    }
+
+    /// When it was used last, in seconds since 1970.
+    pub(super) fn used(&self) -> Result<i64, DatasetError> {
+        used(&self.dir).map_err(|error| self.failed("examine what is staged of", error))
+    }
+
+    /// Removes what a session left that died while it tried renames.
+    pub(super) fn remove_tried(&self) {
+        let kernel = self.dir.kernel();
+        let _ = kernel.rmdirat(self.dir.as_ref(), TRIED);
+        for end in ["a", "b"] {
+            let _ = kernel.rmdirat(self.parent.as_ref(), self.sibling(end).as_bytes());
         }
     }
 
@@ -253,6 +300,8 @@ impl Holder {
         if looked.is_err() || has_more || remove_flat(&self.dir, SHELF_NAME).is_err() {
             return;
         }
+        // Under the lock, so that it is never the note of the next session.
+        self.note.iter().for_each(|(shelf, note)| shelf.forget_stage(note));
         // The lock goes last: whoever waits for it sees that it has no name.
         let _ = kernel.unlinkat(dir, LOCK);
         let _ = kernel.rmdirat(self.parent.as_ref(), self.own_name.as_bytes());
@@ -286,12 +335,7 @@ fn let_in(parent: &Dir, name: &[u8]) -> Result<(), Errno> {
 
 /// The holder of this name, made if it is missing, and its lock. `None` if another session has it,
 /// or has just removed it.
-fn lock_in(
-    parent: &Dir,
-    own: &[u8],
-    order: &DatasetOrder<'_>,
-    shown: &PathText,
-) -> Result<Option<(Arc<Dir>, OwnedFd)>, DatasetError> {
+fn lock_in(parent: &Dir, own: &[u8], shown: &PathText) -> Result<Option<(Arc<Dir>, OwnedFd)>, DatasetError> {
     let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, shown, error));
     match parent.kernel().mkdirat(parent, own, Mode::RWXU) {
         Ok(()) => parent.sync().map_err(failed("sync the directory of"))?,
@@ -335,25 +379,49 @@ fn lock_in(
     if !stands(&dir, LOCK, place) || !stands(parent, own, dir.place()) {
         return Ok(None);
     }
-    let text = [order.name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
-    parent.kernel().pwrite(&file, &text, 0).map_err(failed("stage"))?;
     Ok(Some((Arc::new(dir), file)))
 }
 
-/// The name of a holder: one for each dataset, user and principal. It is long enough that nobody
-/// finds a name of a dataset that leads to the holder of another one.
-fn own_name(order: &DatasetOrder<'_>) -> String {
+/// When a holder was used last, in seconds since 1970: when a session began or ended, or wrote to a
+/// journal in it.
+pub(super) fn used(holder: &Dir) -> Result<i64, Errno> {
+    let time = |dir: &dyn AsFd, name: &[u8]| match statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(meta_of(&stat).mtime.secs),
+        Err(Errno::NOENT) => Ok(i64::MIN),
+        Err(error) => Err(error),
+    };
+    let mut newest = fstat(holder).map(|stat| meta_of(&stat).mtime.secs)?.max(time(holder, LOCK)?);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let shelf = match openat(holder, SHELF_NAME, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(newest),
+        outcome => outcome?,
+    };
+    newest = newest.max(fstat(&shelf).map(|stat| meta_of(&stat).mtime.secs)?);
+    let mut failed = Ok(());
+    each_name(&shelf, |name| match time(&shelf, name) {
+        Ok(written) => newest = newest.max(written),
+        Err(error) => failed = Err(error),
+    })?;
+    failed.map(|()| newest)
+}
+
+/// The name of a holder, and the bytes of its digits: one for each dataset, user and principal. It
+/// is long enough that nobody finds a name of a dataset that leads to the holder of another one.
+pub(super) fn own_name(name: &DatasetName, principal: &str) -> (String, [u8; 16]) {
     let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 dataset holder");
     hasher.update(&geteuid().as_raw().to_le_bytes());
     // A name of a dataset has no zeros.
-    hasher.update(order.name.as_bytes()).update(&[0]).update(order.principal.as_bytes());
-    format!(".longhaul-dataset-{}", &hasher.finalize().to_hex()[..32])
+    hasher.update(name.as_bytes()).update(&[0]).update(principal.as_bytes());
+    let hash = hasher.finalize();
+    let mut digits = [0; 16];
+    digits.copy_from_slice(&hash.as_bytes()[..16]);
+    (format!(".longhaul-dataset-{}", &hash.to_hex()[..32]), digits)
 }
 
 /// The dataset in its holder.
 pub(super) const TREE: &[u8] = b"tree";
 /// The lock in it.
-const LOCK: &[u8] = b"name";
+pub(super) const LOCK: &[u8] = b"name";
 /// The end of the name of a dataset in its last steps, and the beginning of that of its note.
 const READY: &str = "ready";
 /// An empty directory with which renames are tried.

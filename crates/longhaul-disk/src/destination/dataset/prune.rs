@@ -297,7 +297,7 @@ fn first_names(dir: &Dir, behind: Option<&Key>, held_max: usize) -> Result<(Vec<
 }
 
 /// Removes a name in a directory, and what lies below it. The owner is let in everywhere.
-fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), DatasetError> {
+pub(super) fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), DatasetError> {
     let failed = |error: Errno| DiskError::call("remove what is not listed from", &RelPath::root(), error);
     if !unlink(above, name, removed).map_err(failed)? {
         return Ok(());

@@ -42,7 +42,7 @@ fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage,
 
 fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
     let order = DatasetOrder { name: &name(), principal, replace };
-    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root()), order, FORKED)
+    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root(), None), order, FORKED)
 }
 
 /// A child that another test forks has the lock of a session that died, until it runs its program.
@@ -337,4 +337,97 @@ fn no_link_of_a_dataset_climbs_behind_a_name_as_that_may_be_a_link_when_it_appea
     // Of the holder's own name, of a directory that another session may replace, of one above.
     let outside = ["../tree/../secret", "../../tree/../../secret", "d/../../secret", "d/../x", "../run-7/../x"];
     assert_eq!(links_taken(&outside), [false; 5]);
+}
+
+/// A dataset of a principal that is staged beneath the root `top`, in `d`.
+fn served(tree: &Tree, principal: &str, replace: Replace) -> Result<DatasetStage, DatasetError> {
+    let path = RelPath::new("d").expect("a path");
+    let order = DatasetOrder { name: &name(), principal, replace };
+    DatasetStage::beneath((tree, &path, ModePolicy::Keep), order, FORKED)
+}
+
+fn notes(tree: &Tree) -> Vec<StageNote> {
+    tree.shelf().stages().expect("read")
+}
+
+/// Gives what lies in a directory another time.
+fn age(dir: &Path, time: u64) {
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(time);
+    for entry in fs::read_dir(dir).expect("read").map(|entry| entry.expect("read").path()).chain([dir.to_owned()]) {
+        fs::File::open(&entry).and_then(|file| file.set_modified(time)).expect("set");
+    }
+}
+
+#[test]
+fn a_dataset_that_nobody_came_back_for_goes_and_one_that_is_young_or_in_use_stays() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let stage = served(&tree, "one", Replace::Never).expect("staged");
+    fill(&stage, "new");
+    let holder = stage.tree().named().to_owned();
+    let note = StageNote { place: RelPath::new("d/run-7").expect("a path"), principal: "one".to_owned() };
+    assert_eq!(notes(&tree), [note.clone()]);
+    let look = |before| DatasetStage::look_after(&tree, &note, Some(before)).expect("looked at");
+    let facts = || DatasetStage::facts(&tree, &note).expect("looked at").expect("it stands");
+    age(&holder, 1_000_000_000);
+    assert_eq!(look(i64::MAX), None, "a session has it");
+    assert!(facts().in_use && facts().bytes == 3, "{:?}", facts());
+    drop(stage);
+    assert_eq!(look(1_000_000_001), None, "its session has used it up to now");
+    age(&holder, 1_000_000_000);
+    assert_eq!(look(1_000_000_000), None);
+    assert!(!facts().in_use && facts().used == 1_000_000_000, "{:?}", facts());
+    assert!(holder.join("tree/d/f").exists());
+    assert_eq!(look(1_000_000_001), Some(Removed { files: 1, bytes: 3, others: 2 }));
+    assert_eq!((names(dir.path()), names(&dir.path().join("d"))), (vec!["d".to_owned()], vec![]));
+    assert_eq!(notes(&tree), []);
+}
+
+#[test]
+fn a_note_goes_with_its_dataset_and_one_of_nothing_only_when_it_is_old() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let stage = served(&tree, "one", Replace::Never).expect("staged");
+    fill(&stage, "new");
+    commit(&stage).expect("committed");
+    assert_eq!((notes(&tree).len(), names(dir.path())), (0, vec!["d".to_owned()]), "before anybody hears of it");
+    drop(stage);
+    let note = StageNote { place: RelPath::new("gone/run-7").expect("a path"), principal: "one".to_owned() };
+    tree.shelf().note_stage(&note).expect("noted");
+    assert_eq!(DatasetStage::facts(&tree, &note).expect("looked at"), None);
+    for (before, left) in [(Some(1), 1), (None, 1), (Some(i64::MAX), 0)] {
+        assert_eq!(DatasetStage::look_after(&tree, &note, before).expect("looked at"), None);
+        assert_eq!(notes(&tree).len(), left, "{before:?}");
+    }
+}
+
+#[test]
+fn an_old_dataset_that_a_crash_left_without_a_name_gets_one_whoever_comes() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let top = dir.path().join("d");
+    fs::create_dir_all(top.join("run-7/d")).expect("made");
+    fs::write(top.join("run-7/d/f"), "old").expect("written");
+    // It dies right behind the exchange: what it replaced lies under its own name.
+    let first = served(&tree, "one", Replace::Allowed).expect("staged");
+    fill(&first, "new");
+    let ready = top.join(format!("{}.ready", first.tree().named().file_name().expect("one").to_str().expect("text")));
+    first.holder.make_ready().expect("moved");
+    first
+        .holder
+        .dir
+        .kernel()
+        .exchange(
+            (first.holder.parent.as_ref(), ready.file_name().expect("one").as_bytes()),
+            (first.holder.parent.as_ref(), b"run-7"),
+        )
+        .expect("exchanged");
+    drop(first);
+    assert!(ready.exists());
+    let [note] = &notes(&tree)[..] else { panic!("one note") };
+    assert_eq!(DatasetStage::look_after(&tree, note, None).expect("looked at"), None);
+    let found = texts(&top);
+    assert_eq!(found.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(), ["new", "old"], "{found:?}");
+    assert!(found[1].1.starts_with("run-7.") && found[1].1.ends_with('~'), "{found:?}");
+    assert_eq!((names(&top).len(), notes(&tree).len()), (2, 0), "{:?}", names(&top));
 }

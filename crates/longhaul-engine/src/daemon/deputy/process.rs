@@ -243,7 +243,7 @@ async fn open(opened: &OpenedRoots, config: ServeConfig) -> OpenedOrNot {
     .unwrap_or_else(|fault| (BTreeMap::new(), every.into_iter().map(|name| (name, fault.clone())).collect()));
     for (name, root) in &now {
         let is_new = known.insert(name.clone(), root.clone()).is_none();
-        if let Some(age) = age.filter(|_| is_new) {
+        if is_new {
             collect(root.clone(), age);
         }
     }
@@ -251,13 +251,18 @@ async fn open(opened: &OpenedRoots, config: ServeConfig) -> OpenedOrNot {
 }
 
 /// Removes what transfers of this user have left there long ago.
-fn collect((config, set, store): OpenRoot, age: Duration) {
+fn collect((config, set, store): OpenRoot, age: Option<Duration>) {
     if !config.allow.create {
         return;
     }
     tokio::spawn(async move {
         let name = config.name;
-        if let Err(fault) = blocking(move || store.collect(&set, age, SystemTime::now())).await {
+        let collecting = move || {
+            let now = SystemTime::now();
+            let partials = age.map_or(Ok(()), |age| store.collect(&set, age, now));
+            partials.and(store.look_after_stages(&set, (age, now), &|_, _| ()))
+        };
+        if let Err(fault) = blocking(collecting).await {
             tracing::warn!(target: "longhaul::journal", root = %name, %fault, "partials cannot be looked at");
         }
     });

@@ -6,7 +6,7 @@ use longhaul_core::{EntryKind, FileId, Sums};
 use longhaul_proto::wire::message::Outcome;
 
 use super::SenderLoop;
-use crate::api::OwnFacts;
+use crate::api::{FileStatus, OwnFacts};
 use crate::session::course::EntrySource;
 use crate::session::sent_stream::SentStream;
 use crate::session::settled::tell_settled;
@@ -46,6 +46,10 @@ impl SenderLoop<'_> {
             }
             (other, _) => other,
         };
+        if self.course.has_told(&held.entry, &outcome) {
+            self.course.totals.settled(&held.entry.kind, &FileStatus::Skipped);
+            return;
+        }
         let told = match outcome {
             Outcome::Committed(_) => (outcome, sums),
             // No bytes of these were written, whatever the other side says.

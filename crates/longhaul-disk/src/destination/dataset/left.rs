@@ -1,0 +1,151 @@
+//! Looks after datasets that are staged beneath a served tree, and that no session has.
+//!
+//! In: the note of one, and how old it may be. Out: last steps that a crash cut off are ended, and
+//! one that nobody came back for is gone; or its size, for who asks. It takes the lock of the
+//! holder, so it never has one of a session, nor one that is about to appear.
+
+use std::sync::Arc;
+
+use longhaul_core::{DatasetName, RelPath};
+use longhaul_sys::lock;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+
+use super::holder::{self, Holder};
+use super::prune::{Removed, remove};
+use super::{DatasetError, DatasetStage, below};
+use crate::error::{DiskError, ErrorKind};
+use crate::names::each_name;
+use crate::shelf::StageNote;
+use crate::stat::{len_of, place_of, type_of};
+use crate::tree::Tree;
+use crate::walk::{Dir, Walk, cached_dirs_max};
+
+/// The facts of a dataset that is staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageFacts {
+    /// Bytes of the files that are whole, as far as they were counted: of very many names the
+    /// first ones.
+    pub bytes: u64,
+    /// When the last session of it began or ended, in seconds since 1970.
+    pub used: i64,
+    /// The digits in the name of its holder.
+    pub holder: [u8; 16],
+    /// Whether a session has it.
+    pub in_use: bool,
+}
+
+impl DatasetStage {
+    /// Looks after a staged dataset that no session has: an old dataset whose place it took gets
+    /// its own name, and what is staged goes if its last use was `before` that time, in seconds
+    /// since 1970. `None`: however old it is, it stays. Gives what was removed.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk; then it is tried again the next time.
+    pub fn look_after(tree: &Tree, note: &StageNote, before: Option<i64>) -> Result<Option<Removed>, DatasetError> {
+        let shelf = tree.shelf();
+        let is_old = |time: i64| before.is_some_and(|before| time < before);
+        let Some(parent) = parent_of(tree, note)? else {
+            // Where there is nothing to be locked, the time tells that no session begins just now.
+            if shelf.stage_noted(note).is_some_and(is_old) {
+                shelf.forget_stage(note);
+            }
+            return Ok(None);
+        };
+        let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
+        let dir = below(tree.named(), &note.place.parent().unwrap_or_default());
+        let Some(holder) = Holder::idle((parent, &dir), name, (shelf, note))? else { return Ok(None) };
+        holder.recover()?;
+        if !is_old(holder.used()?) {
+            return Ok(None);
+        }
+        let mut removed = Removed::default();
+        remove(&holder.dir(), holder::TREE, &mut removed)?;
+        holder.remove_tried();
+        // What else is in it goes with its end.
+        Ok(Some(removed))
+    }
+
+    /// The facts of a staged dataset. `None` if there is nothing of it. Locks nothing.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk.
+    pub fn facts(tree: &Tree, note: &StageNote) -> Result<Option<StageFacts>, DatasetError> {
+        let Some(parent) = parent_of(tree, note)? else { return Ok(None) };
+        let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
+        let (own, digits) = holder::own_name(&name, &note.principal);
+        let failed = |error| DatasetError::from(DiskError::call("examine what is staged of", &note.place, error));
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = match openat(parent.as_ref(), own.as_bytes(), flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            outcome => outcome.map_err(failed)?,
+        };
+        let dir = Arc::new(Dir::of(fd, parent.kernel(), &(&note.place).into())?);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let in_use = match openat(&dir, holder::LOCK, flags, Mode::empty()) {
+            Ok(file) => lock::is_locked(file).unwrap_or(false),
+            Err(Errno::NOENT) => false,
+            Err(error) => return Err(failed(error)),
+        };
+        let used = holder::used(&dir).map_err(failed)?;
+        Ok(Some(StageFacts { bytes: bytes_in(&dir)?, used, holder: digits, in_use }))
+    }
+}
+
+/// The directory in which a dataset shall appear. `None` if it, or the holder in it, is not there.
+fn parent_of(tree: &Tree, note: &StageNote) -> Result<Option<Arc<Dir>>, DatasetError> {
+    let parent = match tree.dir(&note.place.parent().unwrap_or_default()) {
+        Ok(parent) => parent,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Escape) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
+    let (own, _) = holder::own_name(&name, &note.principal);
+    match statat(parent.as_ref(), own.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(Some(parent)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(DiskError::call("examine what is staged of", &note.place, error).into()),
+    }
+}
+
+/// The bytes of the files in what is staged.
+fn bytes_in(holder: &Arc<Dir>) -> Result<u64, DatasetError> {
+    let walk = Walk::new(Arc::clone(holder), cached_dirs_max());
+    let (mut bytes, mut counted, mut to_do) = (0_u64, 0, vec![DatasetStage::top_path()]);
+    while let Some(path) = to_do.pop() {
+        let dir = match walk.dir(&path) {
+            Ok(dir) => dir,
+            // A session may be at it, and what its mode forbids is not counted.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Denied) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let Ok(fd) = dir.readable() else { continue };
+        if dir.dev() != place_of(&rustix::fs::fstat(holder.as_ref()).map_err(|e| looked(&path, e))?).0 {
+            continue;
+        }
+        each_name(fd, |name| {
+            counted += 1;
+            let stat = statat(dir.as_ref(), name, AtFlags::SYMLINK_NOFOLLOW);
+            match stat.map(|stat| (type_of(&stat), len_of(&stat))) {
+                Ok((FileType::RegularFile, len)) => bytes = bytes.saturating_add(len),
+                Ok((FileType::Directory, _)) if counted < COUNTED_MAX => to_do.extend(path.join(name)),
+                _ => {}
+            }
+        })
+        .map_err(|error| looked(&path, error))?;
+        if counted >= COUNTED_MAX {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+fn looked(path: &RelPath, error: Errno) -> DatasetError {
+    DiskError::call("look through what is staged in", path, error).into()
+}
+
+/// Names that are counted for a listing at most: a second or two of work. It bounds the paths that
+/// are held, too.
+const COUNTED_MAX: usize = 100_000;

@@ -1,0 +1,171 @@
+//! The notes of datasets that are staged beneath a tree: where each is, and whose.
+//!
+//! In: a note when a dataset begins to be staged. Out: all of them, to who looks after those that
+//! nobody came back for: a tree is too large to be searched for them. Knows nothing of what is
+//! staged; whoever writes or removes a note has the lock of the dataset's holder.
+
+use std::os::fd::OwnedFd;
+
+use longhaul_core::RelPath;
+use rustix::fs::{Mode, OFlags, fstat};
+use rustix::io::{Errno, pread};
+
+use super::Shelf;
+use super::dir::{ShelfDir, opened_in};
+use crate::error::{DiskError, PathText};
+use crate::kernel::Replace;
+use crate::names::each_name;
+use crate::stat::meta_of;
+
+/// A dataset that is staged beneath a tree.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StageNote {
+    /// The path at which it shall appear.
+    pub place: RelPath,
+    /// The principal that stages it.
+    pub principal: String,
+}
+
+impl StageNote {
+    /// The name of its file: one for each place and principal.
+    fn file_name(&self) -> Vec<u8> {
+        let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 note of a dataset");
+        // A path has no zeros.
+        hasher.update(self.place.as_bytes()).update(&[0]).update(self.principal.as_bytes());
+        [hasher.finalize().to_hex()[..32].as_bytes(), SUFFIX].concat()
+    }
+
+    fn text(&self) -> Vec<u8> {
+        [self.principal.as_bytes(), b"\n", self.place.as_bytes()].concat()
+    }
+
+    /// Reads a note of this name. `None` if it is no note, or that of another name.
+    fn parse(name: &[u8], text: &[u8]) -> Option<StageNote> {
+        let end = text.iter().position(|byte| *byte == b'\n')?;
+        let principal = std::str::from_utf8(&text[..end]).ok()?.to_owned();
+        let note = StageNote { place: RelPath::new(&text[end + 1..]).ok()?, principal };
+        (note.file_name() == name).then_some(note)
+    }
+}
+
+impl Shelf {
+    /// Notes a dataset, durably.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn note_stage(&self, note: &StageNote) -> Result<(), DiskError> {
+        self.dirs.first().map_or(Ok(()), |dir| dir.note_stage(note))
+    }
+
+    /// The notes of all datasets that are staged, in the order of their places. One that cannot be
+    /// read is left out.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn stages(&self) -> Result<Vec<StageNote>, DiskError> {
+        self.dirs.first().map_or(Ok(Vec::new()), ShelfDir::stages)
+    }
+
+    /// When a dataset was noted, in seconds since 1970. `None` if it is not.
+    pub(crate) fn stage_noted(&self, note: &StageNote) -> Option<i64> {
+        let (_, file) = self.dirs.first()?.stage_file(&note.file_name()).ok()??;
+        fstat(file).ok().map(|stat| meta_of(&stat).mtime.secs)
+    }
+
+    /// Removes a note, and the shelf if nothing else is on it. One that stays is found again.
+    pub(crate) fn forget_stage(&self, note: &StageNote) {
+        if let Some(dir) = self.dirs.first() {
+            if let Ok(Some(fd)) = dir.dir() {
+                let _ = dir.kernel().unlinkat(&fd, &note.file_name());
+            }
+            dir.remove_if_empty();
+        }
+    }
+}
+
+impl ShelfDir {
+    fn note_stage(&self, note: &StageNote) -> Result<(), DiskError> {
+        let name = note.file_name();
+        if self.stage_file(&name)?.is_some() {
+            return Ok(());
+        }
+        for _ in 0..TRIES_MAX {
+            // `None`: another session removed the last journal, and the shelf with it.
+            let Some(dir) = self.make()? else { continue };
+            match self.write_stage(&dir, &name, &note.text()) {
+                Err(Errno::NOENT) => {}
+                outcome => return outcome.map_err(|error| DiskError::call("write", self.stage_path(&name), error)),
+            }
+        }
+        Err(DiskError::call("write", self.stage_path(&name), Errno::BUSY))
+    }
+
+    /// Writes a note whole: to another name, synced, renamed; and its directory is synced.
+    fn write_stage(&self, dir: &OwnedFd, name: &[u8], text: &[u8]) -> Result<(), Errno> {
+        let (kernel, new) = (self.kernel(), [name, NEW].concat());
+        // One that a crash left.
+        let _ = kernel.unlinkat(dir, &new);
+        let file = kernel.create(dir, &new, OFlags::WRONLY, Mode::RUSR | Mode::WUSR)?;
+        let written = match kernel.pwrite(&file, text, 0) {
+            Ok(bytes) if bytes < text.len() => Err(Errno::NOSPC),
+            outcome => outcome,
+        };
+        written
+            .and_then(|_| kernel.fsync(&file))
+            .and_then(|()| kernel.renameat(dir, &new, name, Replace::Allowed))
+            .and_then(|()| kernel.fsync(dir))
+            .inspect_err(|_| _ = kernel.unlinkat(dir, &new))
+    }
+
+    fn stages(&self) -> Result<Vec<StageNote>, DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
+        let (mut names, mut notes) = (Vec::new(), Vec::new());
+        each_name(&dir, |name| names.extend(name.ends_with(SUFFIX).then(|| name.to_vec())))
+            .map_err(|error| DiskError::call("list", PathText::from(self.bare_name()), error))?;
+        for name in names {
+            match self.stage(&name) {
+                Ok(note) => notes.extend(note),
+                Err(error) => {
+                    tracing::warn!(target: "longhaul::dataset", %error, "the note of a staged dataset is left alone");
+                }
+            }
+        }
+        notes.sort_unstable();
+        Ok(notes)
+    }
+
+    fn stage(&self, name: &[u8]) -> Result<Option<StageNote>, DiskError> {
+        let Some((_, file)) = self.stage_file(name)? else { return Ok(None) };
+        let (mut text, mut read) = (vec![0; NOTE_BYTES_MAX], 0);
+        while read < text.len() {
+            match pread(&file, &mut text[read..], read as u64) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(DiskError::call("read", self.stage_path(name), error)),
+            }
+        }
+        Ok(StageNote::parse(name, &text[..read]))
+    }
+
+    /// The directory of a note and its file. `None` if it does not stand.
+    fn stage_file(&self, name: &[u8]) -> Result<Option<(OwnedFd, OwnedFd)>, DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(None) };
+        let file = opened_in(&dir, name, OFlags::RDONLY, self.stage_path(name))?;
+        Ok(file.map(|file| (dir, file)))
+    }
+
+    /// The path of a note, for messages.
+    fn stage_path(&self, name: &[u8]) -> PathText {
+        PathText::from([self.bare_name(), b"/", name].concat().as_slice())
+    }
+}
+
+/// The end of the name of a note.
+const SUFFIX: &[u8] = b".dataset";
+/// The end of the name of a note while it is written.
+const NEW: &[u8] = b".new";
+/// Bytes of a note at most: a path, and the text of a key.
+const NOTE_BYTES_MAX: usize = 8 << 10;
+/// The number of times that the shelf is made again after another process removed it.
+const TRIES_MAX: usize = 128;

@@ -1,0 +1,109 @@
+//! Looks after datasets that are staged beneath a root and were never committed.
+//!
+//! In: the root's tree, whose shelf has a note of each, and how long one must have been left alone.
+//! Out: those that nobody came back for are gone, with a log line and a word to who counts what is
+//! stored; a list of a principal's; and a refusal to one that has left too many. What a session has
+//! is never touched: `disk` takes its lock first.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::{Blame, Fault, FaultCode, Meta, Mtime, RelPath, TempName, hint};
+use longhaul_disk::{DatasetStage, Removed, StageNote, TargetSet};
+use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
+
+use super::RootJournals;
+use super::listing::{bytes, name_beneath};
+
+impl RootJournals {
+    /// Ends what a crash cut off of datasets' last steps, and removes staged datasets that were
+    /// last used longer than `age` before `now`; with no `age`, none. `on_removed` hears the
+    /// principal and the names that went. One that cannot be removed stays, is named in the log,
+    /// and is tried again the next time.
+    ///
+    /// # Errors
+    /// A [`Fault`] when the shelf cannot be looked at.
+    pub(crate) fn look_after_stages(
+        &self,
+        set: &TargetSet,
+        (age, now): (Option<Duration>, SystemTime),
+        on_removed: &dyn Fn(&str, Removed),
+    ) -> Result<(), Fault> {
+        if set.is_set() {
+            return Ok(());
+        }
+        let then = age.and_then(|age| now.checked_sub(age)?.duration_since(UNIX_EPOCH).ok());
+        let before = then.map(|then| i64::try_from(then.as_secs()).unwrap_or(i64::MAX));
+        for note in self.shelf.stages()? {
+            let (path, principal) = (note.place.escaped(), &note.principal);
+            match DatasetStage::look_after(set.first(), &note, before) {
+                Ok(Some(removed)) => {
+                    let Removed { files, bytes, .. } = removed;
+                    tracing::info!(target: "longhaul::dataset", %path, %principal, files, bytes, "an abandoned dataset was removed");
+                    on_removed(principal, removed);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(target: "longhaul::dataset", %path, %principal, %error, "a staged dataset cannot be looked after");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to stage another dataset for a principal that has left too many.
+    ///
+    /// # Errors
+    /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
+    pub(crate) fn need_room_for_stage(&self, principal: &str, place: &RelPath) -> Result<(), Fault> {
+        let stages = self.shelf.stages().map_err(Fault::from)?;
+        let staged = stages.iter().filter(|note| note.principal == principal && note.place != *place).count();
+        if staged < self.unfinished_max() {
+            return Ok(());
+        }
+        let why = format_args!("{staged} datasets of the same client are staged here, and no more are kept");
+        Err(Fault::new(FaultCode::NoSpace, Blame::Local, why).hint(hint::Daemon::FinishOrAskForUnfinished))
+    }
+
+    /// Lists the staged datasets of `principal` at `beneath` and under it, named from there, as
+    /// [`RootJournals::partials_within`] does with partials.
+    ///
+    /// # Errors
+    /// A [`Fault`] when the shelf cannot be looked at, and those of `room`.
+    pub(crate) fn stages_within(
+        &self,
+        set: &TargetSet,
+        (principal, beneath): (&str, &RelPath),
+        room: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<Vec<Listed>, Fault> {
+        let mut found = Vec::new();
+        if set.is_set() {
+            return Ok(found);
+        }
+        for note in self.shelf.stages()?.into_iter().filter(|note| note.principal == principal) {
+            let Some(name) = name_beneath(&note.place, beneath) else { continue };
+            let Some(listed) = listed(name, set, &note)? else { continue };
+            room(bytes(&listed))?;
+            found.push(listed);
+        }
+        Ok(found)
+    }
+}
+
+/// The line of a staged dataset. `None` if nothing is staged any more.
+fn listed(name: Vec<u8>, set: &TargetSet, note: &StageNote) -> Result<Option<Listed>, Fault> {
+    let Some(facts) = DatasetStage::facts(set.first(), note)? else { return Ok(None) };
+    let kind = ListedKind::Partial(Box::new(ListedPartial {
+        held: facts.bytes,
+        since_unix: u64::try_from(facts.used).unwrap_or(0),
+        principal: note.principal.as_str().into(),
+        owner: note.principal.as_str().into(),
+        temp: TempName::of(facts.holder),
+        user: facts.in_use.then(|| note.principal.as_str().into()),
+    }));
+    // Nobody knows how long it would have been.
+    let meta = Meta::new(MODE, Mtime::said(facts.used, 0));
+    Ok(Some(Listed { name, kind, len: facts.bytes, meta }))
+}
+
+/// The mode of a holder.
+const MODE: u32 = 0o700;
