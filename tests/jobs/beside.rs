@@ -35,7 +35,7 @@ fn job<const N: usize>(host: &Host, args: [&str; N]) -> Run {
     host.run(["job"]).args(args).env("LONGHAUL_QUEUE", queue(host))
 }
 
-/// What the daemon says of its mover, once this is so.
+/// The figures of the daemon's mover, once this is so.
 fn mover(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
     let until = std::time::Instant::now() + PATIENCE;
     loop {

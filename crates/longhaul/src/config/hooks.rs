@@ -68,7 +68,7 @@ impl Hooks {
         let mut hooks = BTreeMap::new();
         for entry in file.hook {
             let span = entry.name.span();
-            let wrong = |(span, message): Wrong| flawed(path, text, Some(span), message);
+            let wrong = |(span, message): HookMistake| flawed(path, text, Some(span), message);
             let (key, hook) = judge(entry).map_err(wrong)?;
             let twice = format!("there are two hooks '{}'", key.as_str());
             if hooks.insert(key, hook).is_some() {
@@ -80,9 +80,9 @@ impl Hooks {
 }
 
 /// The place of a mistake, and the words of it.
-type Wrong = (std::ops::Range<usize>, String);
+type HookMistake = (std::ops::Range<usize>, String);
 
-fn judge(entry: HookEntry) -> Result<(HookKey, Hook), Wrong> {
+fn judge(entry: HookEntry) -> Result<(HookKey, Hook), HookMistake> {
     let wrong = |span: std::ops::Range<usize>, message: &str| (span, message.to_owned());
     let key = HookKey::new(entry.name.get_ref()).ok_or_else(|| wrong(entry.name.span(), NAME))?;
     let means = match (entry.command, entry.url) {
