@@ -349,6 +349,7 @@ impl Run {
             udp_beside_tcp,
             takes_unasked,
             leaves_quic: true,
+            tells_replaced: true,
         })
     }
 
