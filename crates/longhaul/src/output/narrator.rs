@@ -19,6 +19,7 @@ use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
 use super::slow::{self, SlowTargets};
+use super::sync::{SyncCounts, SyncTold};
 use super::{JsonLines, Summary, Talker, road, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -46,6 +47,8 @@ pub struct Telling {
     pub naming: Naming,
     /// Whether the source is a stream, and what proves its end.
     pub end_of_stream: EndOfStream,
+    /// Whether the run is a sync.
+    pub sync: SyncTold,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
 }
@@ -74,6 +77,8 @@ pub struct Narrator {
     causes: Causes,
     /// The last fault told: the engine may give a fault as an event and again in its report.
     reported: Option<Fault>,
+    /// What a sync found.
+    sync: SyncCounts,
     /// Whether there was a session at all, and so something to count.
     session: Session,
     stdout_failed: Option<io::Error>,
@@ -106,6 +111,7 @@ impl Narrator {
             failed: Failed::default(),
             causes: Causes::default(),
             reported: None,
+            sync: SyncCounts::default(),
             session: Session::Never,
             stdout_failed: None,
         }
@@ -191,6 +197,7 @@ impl Narrator {
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
             end.report.troubled_targets.iter().for_each(|troubled| talker.say(slow::trouble(troubled)));
+            self.last_of_sync();
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
         }
         if end.report.files_at_risk > 0 {
@@ -211,6 +218,20 @@ impl Narrator {
         if self.telling.json {
             let summary = Summary::of(end.report, exit).of_stream(self.telling.end_of_stream);
             self.print(|json| json.summary(&summary));
+        }
+    }
+
+    /// Tells what a sync found.
+    fn last_of_sync(&mut self) {
+        let counts = match self.telling.sync {
+            SyncTold::Never => return,
+            SyncTold::AsSettled => self.sync,
+            SyncTold::Before(counts) => counts,
+        };
+        let told = self.telling.sync;
+        self.telling.talker.say(counts.line());
+        if self.telling.json {
+            self.print(|json| counts.event(json, told));
         }
     }
 
@@ -243,6 +264,7 @@ impl Narrator {
                 self.fault(fault);
             }
         }
+        self.sync.settle(file);
         if let Some(manifest) = &mut self.telling.manifest {
             manifest.hear(file);
         }
