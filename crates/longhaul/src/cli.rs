@@ -85,7 +85,7 @@ pub enum Verb {
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::COPY, after_long_help = help::COPY_LONG)]
     Copy(TransferArgs),
-    /// Make DEST have what SOURCE has; as steps of their own, plan and move away what DEST alone has
+    /// Make DEST have what SOURCE has; in further steps, plan and move away what DEST alone has
     #[command(override_usage = help::SYNC_USAGE)]
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::SYNC, after_long_help = help::SYNC_LONG)]

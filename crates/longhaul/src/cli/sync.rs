@@ -13,7 +13,7 @@ use super::TransferArgs;
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct SyncArgs {
-    /// What the two are compared by, and what is done about the difference.
+    /// The rule of the comparison, and the steps about names that DEST alone has.
     #[command(flatten)]
     pub rule: SyncOptions,
     /// All that a transfer takes.
@@ -21,7 +21,7 @@ pub struct SyncArgs {
     pub transfer: TransferArgs,
 }
 
-/// What two trees are compared by, and what is done about names that only DEST has.
+/// The rule by which two trees are compared, and the steps about names that only DEST has.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sync")]
 pub struct SyncOptions {
@@ -33,8 +33,8 @@ pub struct SyncOptions {
     /// The sealed manifest of SOURCE and that of DEST, for --compare manifest
     #[arg(long, value_names = ["OF_SOURCE", "OF_DEST"], num_args = 2)]
     pub manifests: Vec<OsString>,
-    /// plan: move no data, and list what stands at DEST and not at SOURCE; apply, with the digest of
-    /// such a plan behind DEST: move those names away, to a directory on the same file system
+    /// plan: move no data, and list what stands at DEST and not at SOURCE; apply, with the digest
+    /// of such a plan behind DEST: move those names away, to a directory on the same file system
     #[arg(long, value_name = "STEP")]
     pub delete: Option<OsString>,
     /// Where the plan is written, or read [default: $XDG_STATE_HOME/longhaul/sync/DIGEST.plan]

@@ -1,7 +1,7 @@
-//! `sync`: makes a destination have what its source has, and, as steps of their own, plans and makes
-//! the moves of names that only the destination has.
+//! `sync`: makes a destination have what its source has, and, as steps of their own, plans and
+//! makes the moves of names that only the destination has.
 //!
-//! In: parsed arguments. Out: a transfer by the rules of `--if-exists`, or a plan, or what became of
+//! In: parsed arguments. Out: a transfer by the rules of `--if-exists`, or a plan, or the end of
 //! one. `differing` has the names on which two manifests differ, `pair` the two trees, `plan` and
 //! `apply` the two steps. Moves no data itself.
 

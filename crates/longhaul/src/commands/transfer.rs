@@ -140,20 +140,9 @@ fn prepare(
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
     let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
-    let telling = Telling {
-        talker,
-        json,
-        show,
-        rate,
-        dry_run,
-        manifest,
-        destination,
-        naming,
-        end_of_stream,
-        sync,
-        stop: stop_on_deaf,
-    };
-    let narrator = Narrator::new(telling);
+    let telling =
+        Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
+    let narrator = Narrator::new(telling).counting(sync);
     let (sources, command) = (sources.len().max(1), quoted(context.line));
     Ok(Prepared {
         job,

@@ -47,8 +47,6 @@ pub struct Telling {
     pub naming: Naming,
     /// Whether the source is a stream, and what proves its end.
     pub end_of_stream: EndOfStream,
-    /// Whether the run is a sync.
-    pub sync: SyncTold,
     /// Stops the run when standard output cannot be written.
     pub stop: StopTrigger,
 }
@@ -77,8 +75,8 @@ pub struct Narrator {
     causes: Causes,
     /// The last fault told: the engine may give a fault as an event and again in its report.
     reported: Option<Fault>,
-    /// What a sync found.
-    sync: SyncCounts,
+    /// Whether the run is a sync, and its finds.
+    sync: (SyncTold, SyncCounts),
     /// Whether there was a session at all, and so something to count.
     session: Session,
     stdout_failed: Option<io::Error>,
@@ -111,10 +109,17 @@ impl Narrator {
             failed: Failed::default(),
             causes: Causes::default(),
             reported: None,
-            sync: SyncCounts::default(),
+            sync: (SyncTold::Never, SyncCounts::default()),
             session: Session::Never,
             stdout_failed: None,
         }
+    }
+
+    /// The same, of a run that may be a sync.
+    #[must_use]
+    pub fn counting(mut self, told: SyncTold) -> Narrator {
+        self.sync.0 = told;
+        self
     }
 
     /// Tells an event.
@@ -223,12 +228,10 @@ impl Narrator {
 
     /// Tells what a sync found.
     fn last_of_sync(&mut self) {
-        let counts = match self.telling.sync {
-            SyncTold::Never => return,
-            SyncTold::AsSettled => self.sync,
-            SyncTold::Before(counts) => counts,
+        let (told, counts) = match self.sync {
+            (SyncTold::Never, _) => return,
+            (told @ SyncTold::AsSettled, counts) | (told @ SyncTold::Before(counts), _) => (told, counts),
         };
-        let told = self.telling.sync;
         self.telling.talker.say(counts.line());
         if self.telling.json {
             self.print(|json| counts.event(json, told));
@@ -264,7 +267,7 @@ impl Narrator {
                 self.fault(fault);
             }
         }
-        self.sync.settle(file);
+        self.sync.1.settle(file);
         if let Some(manifest) = &mut self.telling.manifest {
             manifest.hear(file);
         }

@@ -70,7 +70,7 @@ struct RemovalBody<'a> {
     /// The path beneath the destination.
     #[serde(flatten)]
     path: Name<'a>,
-    /// Of `plan`: `planned`, or `elsewhere` (on another file system: it is in no plan). Of `apply`:
+    /// By `plan`: `planned`, or `elsewhere` (on another file system: it is in no plan). By `apply`:
     /// `moved`, `moved-before` (by an earlier run), or why it was left where it is: `gone`,
     /// `changed` (it is not what was planned), `not-empty`, `at-source` (the source has the name
     /// again), `failed` (a `fault` event says why).

@@ -44,13 +44,13 @@ pub struct SyncCounts {
 struct SyncBody {
     /// Files and links that the destination did not have.
     new: u64,
-    /// Those that it had otherwise.
+    /// Files and links that it had otherwise.
     changed: u64,
-    /// Those that were there already.
+    /// Files and links that were there already.
     same: u64,
-    /// Those that were sent to a daemon that does not say which of them it had otherwise.
+    /// Files and links that were sent to a daemon that does not say which of them it had.
     sent: u64,
-    /// Those that it has alone, of a comparison of manifests.
+    /// Files and links that it has alone. Null but in a comparison of manifests.
     only_there: Option<u64>,
 }
 

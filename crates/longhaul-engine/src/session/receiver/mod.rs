@@ -103,7 +103,7 @@ struct TakenNames {
     renamed: bool,
     /// Files under whose names something stands, as far as their renames are ordered.
     replaced: HashSet<FileId>,
-    /// Those that the sender hears of next. `None`: it did not ask.
+    /// Replaced files of which the sender hears next. `None`: it did not ask.
     told: Option<Vec<FileId>>,
 }
 

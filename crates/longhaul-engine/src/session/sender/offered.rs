@@ -26,7 +26,7 @@ pub(in crate::session) struct OfferedEntries {
     landing: Landing,
     /// Their further checksums.
     pub(super) sums: SentSums,
-    /// Those under whose names something stood. `None`: the receiver does not say.
+    /// Entries under whose names something stood. `None`: the receiver does not say.
     pub(super) replaced: Option<HashSet<FileId>>,
 }
 

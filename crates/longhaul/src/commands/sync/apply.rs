@@ -1,15 +1,15 @@
 //! `sync --delete apply`: moves away the names of a plan.
 //!
 //! In: the two trees, and the digest of a plan. Out: each name of the plan in the grace directory,
-//! or where it was. Looks at each name once more, at both ends, right before it goes. What was moved
-//! is removed by nobody but a person.
+//! or where it was. Looks at each name once more, at both ends, right before it goes. What was
+//! moved is removed by nobody but a person.
 
 use std::path::{Path, PathBuf};
 
 use longhaul_core::{Blame, Fault, FaultCode, Mtime};
 use longhaul_engine::{Grace, NameKind, Withdrawn};
 
-use super::pair::{Pair, Signals};
+use super::pair::{Pair, StepSignals};
 use super::plan::STATE_NAME;
 use crate::cli::SyncArgs;
 use crate::commands::Context;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &SyncArgs, context: Context) -> Result<Exit, Error> {
         let shelf = PlanShelf::open(context.places().in_state(STATE_NAME).ok_or(Error::NoHome { what: "plans" })?)?;
         let file = args.rule.plan.as_ref().map_or_else(|| shelf.plan(digest), PathBuf::from);
         let plan = read(&file, digest)?;
-        let signals = Signals::watch()?;
+        let signals = StepSignals::watch()?;
         let pair = Pair::open(locations, (args, &settings), (talk, context, &signals))?;
         Removal { pair, signals }.run(&plan, digest, &mut telling)
     };
@@ -77,7 +77,7 @@ fn read(file: &Path, digest: &str) -> Result<RemovalPlan, Error> {
 /// The moves of a plan.
 struct Removal {
     pair: Pair,
-    signals: Signals,
+    signals: StepSignals,
 }
 
 impl Removal {

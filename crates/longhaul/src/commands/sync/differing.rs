@@ -16,7 +16,7 @@ use crate::output::SyncCounts;
 
 /// The names on which two manifests differ.
 pub(super) struct Differing {
-    /// Those of files and links that the source has.
+    /// The names of files and links that the source has.
     pub(super) list: tempfile::NamedTempFile,
     /// How many files and links there are of each kind.
     pub(super) counts: SyncCounts,

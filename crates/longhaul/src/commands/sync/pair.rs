@@ -63,7 +63,7 @@ pub(super) enum SourceEnd {
 
 /// The signals of a run.
 #[derive(Clone)]
-pub(super) struct Signals {
+pub(super) struct StepSignals {
     /// The signal that asked for the end.
     pub(super) stopped: Arc<OnceLock<FaultCode>>,
     /// Ends what is asked of a daemon.
@@ -72,12 +72,12 @@ pub(super) struct Signals {
     pub(super) asking: Asking,
 }
 
-impl Signals {
+impl StepSignals {
     /// Watches the signals of this process.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn watch() -> Result<Signals, Error> {
+    pub(super) fn watch() -> Result<StepSignals, Error> {
         let (asking, stopped, (trigger, stop)) = (Asking::default(), Arc::new(OnceLock::new()), Stop::new());
         let on_signal = Arc::clone(&stopped);
         signals::watch(asking.clone(), Hangup::Stops, move |code| {
@@ -85,7 +85,7 @@ impl Signals {
             trigger.stop(code);
         })
         .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(Signals { stopped, stop, asking })
+        Ok(StepSignals { stopped, stop, asking })
     }
 }
 
@@ -93,12 +93,12 @@ impl Pair {
     /// Opens the trees of a command line with these locations.
     ///
     /// # Errors
-    /// A location that cannot be one of the two, or a tree that is not there; trees that lie in each
-    /// other.
+    /// A location that cannot be one of the two, or a tree that is not there; trees that lie in
+    /// each other.
     pub(super) fn open(
         locations: &[OsString],
         (args, settings): (&SyncArgs, &TransferSettings),
-        (talk, context, signals): (Talk, Context, &Signals),
+        (talk, context, signals): (Talk, Context, &StepSignals),
     ) -> Result<Pair, Error> {
         let [source, dest] = locations else { return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)) };
         if args.transfer.choice.files_from.is_some() || settings.targets.is_some() {

@@ -1,8 +1,8 @@
 //! `sync --delete plan`: lists what stands at the destination and not at the source.
 //!
-//! In: two trees. Out: a plan in a file, and its names and digest to `output`. Moves nothing. A plan
-//! is refused as a whole where anything is doubtful: a source that is empty, is on another device
-//! than before, or could not be read, and more names than a user said.
+//! In: two trees. Out: a plan in a file, and its names and digest to `output`. Moves nothing. A
+//! plan is refused as a whole where anything is doubtful: a source that is empty, is on another
+//! device than before, or could not be read, and more names than a user said.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
 use longhaul_engine::NameKind;
 use longhaul_manifest::{Difference, Item, ItemKind, Lists, Make, Sealed, diff};
 
-use super::pair::{Pair, Signals, SourceEnd};
+use super::pair::{Pair, SourceEnd, StepSignals};
 use crate::cli::SyncArgs;
 use crate::commands::manifest::{fault, local, remote};
 use crate::commands::{Context, block_on};
@@ -36,7 +36,7 @@ pub(super) fn run(args: &SyncArgs, context: Context) -> Result<Exit, Error> {
     let mut planned = || -> Result<(), Error> {
         let settings = settings::transfer(&args.transfer, &layers)?;
         let most = args.rule.max_delete.as_ref().map(|text| number(text)).transpose()?;
-        let signals = Signals::watch()?;
+        let signals = StepSignals::watch()?;
         let shelf = PlanShelf::open(context.places().in_state(STATE_NAME).ok_or(Error::NoHome { what: "plans" })?)?;
         let pair = Pair::open(&args.transfer.locations, (args, &settings), (talk, context, &signals))?;
         let planner = Planner { pair, signals, shelf, filter: settings.engine.filter, talk, most };
@@ -56,7 +56,7 @@ fn number(text: &std::ffi::OsStr) -> Result<u64, Error> {
 /// A plan being made.
 struct Planner {
     pair: Pair,
-    signals: Signals,
+    signals: StepSignals,
     shelf: PlanShelf,
     filter: Filter,
     talk: Talk,
