@@ -5,6 +5,7 @@ mod beside;
 mod fleet;
 mod hooks;
 mod leaders;
+mod page;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -475,24 +476,4 @@ fn a_destination_that_keeps_no_claims_is_served_without_one_and_that_is_told() {
     assert_eq!(left(&host, "set")["unclaimed"], 2);
     let shown = host.run(["job", "show", "set"]).succeed();
     assert!(shown.stdout_text().contains("2 shards: the destination keeps no claims"), "{shown}");
-}
-
-#[test]
-fn what_the_page_on_replication_tells_to_type_works() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/REPLICATE.md")).unwrap();
-    let site = Site::new();
-    let host = &site.client;
-    plant(&host.path("atlas"));
-    let mut count = 0;
-    for command in page.lines().filter_map(|line| line.trim_start().strip_prefix("longhaul ")) {
-        let command = command
-            .replace("lh://node.example/data", &site.url(""))
-            .replace("/data/atlas", host.path("atlas").to_str().unwrap())
-            .replace("$SLURM_ARRAY_TASK_ID", "1");
-        let words = shlex::split(&command).unwrap();
-        host.run(words).succeed();
-        count += 1;
-    }
-    assert!(count >= 12, "only {count} commands were found");
-    assert_eq!(counts(&left(host, "atlas")), [101, 0, 0]);
 }

@@ -63,6 +63,7 @@ mod streams;
 mod stripes;
 mod sums;
 mod swaps;
+mod sync;
 mod terminal;
 mod trees;
 mod udp;

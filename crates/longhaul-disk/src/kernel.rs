@@ -9,6 +9,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is the one place for these calls")]
 
+mod moves;
+
 use std::fmt::Debug;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -291,27 +293,6 @@ impl Kernel {
             Replace::Never => fs::renameat_with(&dir, from, &dir, to, RenameFlags::NOREPLACE),
         };
         self.pass(call, rename, unmade)
-    }
-
-    /// Moves a name into another directory of its file system, where the new one must be free. An
-    /// interposer sees a rename in the directory that gets the name.
-    pub(crate) fn move_new(
-        &self,
-        (from_dir, from): (impl AsFd, &[u8]),
-        (dir, to): (impl AsFd, &[u8]),
-    ) -> Result<(), Errno> {
-        let call = || Ok(Call::Rename { dir: inode_of(&dir)?, from, to, replace: Replace::Never });
-        self.pass(call, || fs::renameat_with(&from_dir, from, &dir, to, RenameFlags::NOREPLACE), unmade)
-    }
-
-    /// Exchanges two names, in one directory or in two of one file system, at once.
-    pub(crate) fn exchange(
-        &self,
-        (from_dir, from): (impl AsFd, &[u8]),
-        (dir, to): (impl AsFd, &[u8]),
-    ) -> Result<(), Errno> {
-        let call = || Ok(Call::Rename { dir: inode_of(&dir)?, from, to, replace: Replace::Allowed });
-        self.pass(call, || fs::renameat_with(&from_dir, from, &dir, to, RenameFlags::EXCHANGE), unmade)
     }
 
     /// Removes a name of a file.

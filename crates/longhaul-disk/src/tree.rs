@@ -105,6 +105,11 @@ impl Tree {
         }
     }
 
+    /// The walk through it, which follows no link.
+    pub(crate) fn walk(&self) -> &Walk {
+        &self.walk
+    }
+
     /// Its top.
     pub(crate) fn root(&self) -> &Arc<Dir> {
         self.walk.root()

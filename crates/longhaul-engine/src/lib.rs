@@ -77,11 +77,12 @@ pub use daemon::{
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
-    Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy,
-    IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, OldTarget, OnMissing, Orphan,
-    Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement, STRIPE_FROM_BYTES, SameDevice,
-    SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom, StreamShape, StreamSpec, SyncMethod,
-    TargetDirs, TargetSet, TargetTree, TreePolicy, VoidSource, VoidTarget, Writing,
+    Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
+    IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
+    OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement,
+    STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom,
+    StreamShape, StreamSpec, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidSource, VoidTarget,
+    Withdrawn, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -106,7 +106,7 @@ fn events_are_read_back_as_they_were_written_down() {
             b3: Some([7; 32]),
             regular: true,
             renamed: false,
-            own: OwnFacts { replaced: true, source: Some(b"data/a".to_vec()) },
+            own: OwnFacts { replaced: true, stood: Some(true), source: Some(b"data/a".to_vec()) },
             sums: Sums::one(Algorithm::Adler32, &[1, 2, 3, 4]).expect("4 bytes"),
         }));
     }

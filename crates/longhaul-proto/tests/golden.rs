@@ -257,6 +257,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (resume(), GOLDEN[24]),
         (check(), GOLDEN[25]),
         extras::settled_sums(),
+        extras::replaced(),
         (Message::LaneLost(LaneLost { lane: LaneId(300) }), GOLDEN[26]),
         (Message::LaneClosed(LaneClosed { lane: LaneId(2), landed: 300 }), GOLDEN[27]),
         (check_files(), GOLDEN[30]),

@@ -14,6 +14,7 @@
 
 mod admin;
 mod bench;
+mod check;
 mod filter;
 mod foreign;
 mod help;
@@ -28,6 +29,7 @@ mod serve;
 mod set;
 mod ssh;
 mod stream;
+mod sync;
 
 use std::ffi::OsString;
 
@@ -35,6 +37,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs, AdminSetRateArgs, AdminVerb};
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
+pub use self::check::CheckArgs;
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
@@ -51,6 +54,7 @@ pub use self::set::{
 };
 pub use self::ssh::SshOptions;
 pub use self::stream::StreamOptions;
+pub use self::sync::{SyncArgs, SyncOptions};
 
 /// Move datasets disk to disk over long networks: verified by BLAKE3, committed whole
 #[derive(Debug, Parser)]
@@ -81,6 +85,11 @@ pub enum Verb {
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::COPY, after_long_help = help::COPY_LONG)]
     Copy(TransferArgs),
+    /// Make DEST have what SOURCE has; in further steps, plan and move away what DEST alone has
+    #[command(override_usage = help::SYNC_USAGE)]
+    #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
+    #[command(after_help = help::SYNC, after_long_help = help::SYNC_LONG)]
+    Sync(SyncArgs),
     /// List names, sizes and times; `lh://host/` lists the roots that this key may see
     #[command(mut_arg("verbose", |arg| arg.help("Say what happens inside: twice for all of it")))]
     Ls(LsArgs),
@@ -389,28 +398,6 @@ pub struct LsArgs {
     /// How a host is reached by ssh.
     #[command(flatten)]
     pub ssh: SshOptions,
-}
-
-/// The arguments of `check`.
-#[derive(Debug, Args)]
-#[command(args_override_self = true)]
-pub struct CheckArgs {
-    /// A list of digests and names as --manifest and b3sum write it; `-` is standard input
-    #[arg(value_name = "MANIFEST")]
-    pub manifest: OsString,
-    /// The directory in which the names lie; files in it that the list does not have are told too
-    /// [default: the current one, and other files are not looked for]
-    #[arg(value_name = "DIR")]
-    pub dir: Option<OsString>,
-    /// The memory that it takes.
-    #[command(flatten)]
-    pub buffers: BufferOptions,
-    /// How disks are read.
-    #[command(flatten)]
-    pub devices: DeviceOptions,
-    /// How much is said.
-    #[command(flatten)]
-    pub talk: TalkOptions,
 }
 
 /// The `key` commands.

@@ -17,6 +17,7 @@ mod mover;
 mod pipe;
 mod serve;
 mod set;
+mod sync;
 mod transfer;
 
 use std::ffi::OsString;
@@ -115,6 +116,7 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
         Verb::Push(args) => transfer::run(transfer::Direction::Push, &args, context),
         Verb::Pull(args) => transfer::run(transfer::Direction::Pull, &args, context),
         Verb::Copy(args) => transfer::run(transfer::Direction::Copy, &args, context),
+        Verb::Sync(args) => sync::run(args, context),
         Verb::Ls(args) => ls::run(&args, context),
         Verb::Check(args) => check::run(&args, context),
         Verb::Manifest(verb) => manifest::run(&verb, context),

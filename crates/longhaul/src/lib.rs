@@ -24,6 +24,7 @@ pub mod output;
 pub mod path_memory;
 #[cfg(test)]
 mod reference;
+pub mod removal;
 pub mod settings;
 pub mod signals;
 pub mod values;

@@ -42,6 +42,7 @@ mod claims;
 mod copy;
 mod dir;
 mod epoch;
+mod grace;
 mod hands;
 mod journal;
 mod locks;
@@ -65,6 +66,7 @@ pub use claims::{CLAIMS_PAGE_PATIENCE, ClaimsOwner, KeptShowing, LockedShard, Sh
 pub(crate) use dir::ALIASES;
 pub(crate) use dir::NAME as SHELF_NAME;
 use dir::{Opening, ShelfDir};
+pub use grace::{Grace, Withdrawn};
 pub use journal::Journal;
 pub(crate) use locks::has_no_locks;
 pub use reader::JournalReader;

@@ -434,6 +434,10 @@ pub struct FileEvent {
 pub struct OwnFacts {
     /// This side receives, and something stood under the name when it was committed.
     pub replaced: bool,
+    /// Something stood under the name when it was committed. `None`: this side sends, and the other
+    /// one does not say.
+    #[serde(default)]
+    pub stood: Option<bool>,
     /// This side sends, and read it from here: the path as messages show it. At a daemon it begins
     /// with the name of the root.
     pub source: Option<Vec<u8>>,

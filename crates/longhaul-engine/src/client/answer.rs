@@ -8,13 +8,16 @@ use std::time::Duration;
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, LANES_EVER_MAX};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathShare, Role, hint};
 use longhaul_net::Protection;
-use longhaul_proto::wire::message::{CAP_KNOWS_SHARED, CAP_UDP_BESIDE_TCP, GrantedLanes, Transfer, Welcome};
+use longhaul_proto::wire::message::{
+    CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_BESIDE_TCP, GrantedLanes, Transfer, Welcome,
+};
 
 use crate::session::handshake;
 
 /// Takes in whether UDP may stand beside TCP. Refuses an answer that grants more than was asked
 /// for, smaller chunks than there may be, or less metadata.
 pub(super) fn accept_answer(transfer: &mut Transfer, welcome: &Welcome, granted: &GrantedLanes) -> Result<(), Fault> {
+    transfer.flow.tells_replaced &= transfer.role == Role::Sender && welcome.caps & CAP_REPLACED != 0;
     transfer.flow.udp_beside_tcp &= welcome.caps & CAP_UDP_BESIDE_TCP != 0;
     let sizes = [welcome.chunk.bytes(), welcome.chunk_max.bytes(), transfer.chunk_max.bytes()];
     if welcome.chunk.bytes() > transfer.chunk.bytes() || !sizes.is_sorted() {

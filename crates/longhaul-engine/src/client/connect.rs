@@ -332,14 +332,13 @@ impl Run {
                 Fault::new(FaultCode::Usage, Blame::Local, format_args!("not a congestion control: {e}"))
             })?,
         };
-        let (transport, choose) = (self.transport(), self.may_change_transport());
-        let (rate, share) = (self.settings.rate.unwrap_or(0), self.settings.share);
+        let (transport, choose, share) = (self.transport(), self.may_change_transport(), self.settings.share);
         let exact_chunks = self.settings.chunk.is_some();
         let (knows_shared, takes_unasked, udp_beside_tcp) = (true, true, self.may_mix_udp());
         Ok(Flow {
             lanes_max,
             congestion,
-            rate,
+            rate: self.settings.rate.unwrap_or(0),
             transport,
             choose,
             exact_chunks,
@@ -348,6 +347,7 @@ impl Run {
             udp_beside_tcp,
             takes_unasked,
             leaves_quic: true,
+            tells_replaced: true,
         })
     }
 

@@ -16,8 +16,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION, Welcome,
-    extras_carried,
+    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION,
+    Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -299,7 +299,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
                 Side::Receive(destination, _) => {
                     let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
                     let stages = if destination.is_whole { CAP_DATASET } else { 0 };
-                    keeps_claim | stages | handshake::receiver_caps(destination.tree.sync_method())
+                    let replaced = if admission.transfer.flow.tells_replaced { CAP_REPLACED } else { 0 };
+                    keeps_claim | stages | replaced | handshake::receiver_caps(destination.tree.sync_method())
                 }
                 Side::Send(_, _, caps) => *caps,
             },

@@ -15,10 +15,10 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_LEAVES_QUIC, CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH,
-    CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes,
-    Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted, share_of_hello,
-    share_said, with_extras_of_hello,
+    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_LEAVES_QUIC, CAP_REPLACED, CAP_SOURCE_DIRECTORY,
+    CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES,
+    Flow, GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted,
+    share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -36,7 +36,8 @@ pub(crate) fn hello(request: Request, units: Units) -> Message {
             let udp = ask_for_udp(transfer);
             let flow = &transfer.flow;
             let leaves = if flow.leaves_quic { CAP_LEAVES_QUIC } else { 0 };
-            let udp = udp | udp_beside_tcp_caps(flow) | leaves;
+            let replaced = if flow.tells_replaced { CAP_REPLACED } else { 0 };
+            let udp = udp | udp_beside_tcp_caps(flow) | leaves | replaced;
             let unasked = if flow.takes_unasked { CAP_TAKES_UNASKED } else { 0 };
             extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp | unasked
         }
@@ -208,6 +209,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<HeardRequest, Fault> {
         transfer.flow.exact_chunks = hello.caps & CAP_EXACT_CHUNKS != 0;
         transfer.flow.takes_unasked = hello.caps & CAP_TAKES_UNASKED != 0;
         transfer.flow.leaves_quic = hello.caps & CAP_LEAVES_QUIC != 0;
+        transfer.flow.tells_replaced = hello.caps & CAP_REPLACED != 0;
         if hello.caps & CAP_UDP_LANES != 0 {
             transfer.flow.transport = Transport::Udp;
         }

@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     flight: FirstFlight,
     /// Further checksums that a sender computes too, to compare them with the receiver's.
     compared: Algorithms,
+    /// Whether the receiver tells the sender which names it replaced.
+    tells_replaced: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +142,7 @@ impl Plan {
             receiving,
             flight: FirstFlight::UNBOUNDED,
             compared: Algorithms::NONE,
+            tells_replaced: transfer.flow.tells_replaced,
         }
     }
 
@@ -182,6 +185,7 @@ impl Plan {
             flight: FirstFlight::UNBOUNDED,
             // The other half is no stranger.
             compared: Algorithms::NONE,
+            tells_replaced: true,
         }
     }
 
@@ -224,8 +228,8 @@ impl Plan {
     ) -> Sending {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
-        let (flight, compared) = (self.flight, self.compared);
-        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared }
+        let (flight, compared, hears_replaced) = (self.flight, self.compared, self.tells_replaced);
+        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, hears_replaced }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries
@@ -258,7 +262,8 @@ impl Plan {
         let names_standing = names_standing && config.policy.if_exists == IfExists::SkipSame;
         let options = DestinationOptions { names_standing, ..destination_options(&config, slab.slot_bytes()) };
         let (accounts, keeping) = (self.receiving.accounts.clone(), Keeping { ledger, claim, dataset });
-        Receiving { tree, slab, io, config, options, allowed, base, place, keeping, stream, accounts }
+        let tells_replaced = self.tells_replaced;
+        Receiving { tree, slab, io, config, options, allowed, base, place, keeping, stream, accounts, tells_replaced }
     }
 
     /// The chunks that a stream keeps at most, out of `slots` buffers: each lane has one besides

@@ -52,6 +52,11 @@ pub(crate) fn settled_sums() -> (Message, &'static str) {
     (Message::SettledSums(vec![sums]), "090000001601ac020401020304")
 }
 
+/// Two files that took the place of others.
+pub(crate) fn replaced() -> (Message, &'static str) {
+    (Message::Replaced(vec![FileId(1), FileId(300)]), "05000000310201ac02")
+}
+
 /// Losses of two kinds.
 pub(crate) fn losses() -> Message {
     let loss = |kind, reason, entries, first| Loss { kind, reason, entries, first: path(first) };

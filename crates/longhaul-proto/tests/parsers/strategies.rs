@@ -320,6 +320,7 @@ fn manifest_messages() -> impl Strategy<Value = Message> {
             let loss = |(entries, first)| Loss { kind: LossKind::Acls, reason: LossReason::TooLong, entries, first };
             Message::Losses(losses.into_iter().map(loss).collect())
         }),
+        vec(any::<u64>(), 0..4).prop_map(|files| Message::Replaced(files.into_iter().map(FileId).collect())),
         vec((any::<u64>(), vec(any::<u8>(), 0..60)), 0..4).prop_map(|rows| {
             let row = |(file, sums)| SettledSums { file: FileId(file), sums };
             Message::SettledSums(rows.into_iter().map(row).collect())

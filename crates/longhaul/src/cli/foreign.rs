@@ -16,11 +16,18 @@ struct Foreign {
 pub(super) fn explain(command: &str, option: &str) -> Option<(&'static str, &'static str)> {
     let table = match command {
         "push" | "pull" | "copy" => OF_TRANSFERS,
+        "sync" => return of_sync(option),
         "ls" => OF_LISTINGS,
         "serve" => OF_DAEMONS,
         _ => return None,
     };
     table.iter().find(|foreign| foreign.names.contains(&option)).map(|foreign| (foreign.why, foreign.instead))
+}
+
+/// The same for `sync`, which has some of them.
+fn of_sync(option: &str) -> Option<(&'static str, &'static str)> {
+    let is_own = matches!(option, "--delete" | "--max-delete");
+    if is_own { None } else { explain("copy", option) }
 }
 
 const OF_TRANSFERS: &[Foreign] = &[
@@ -37,7 +44,7 @@ const OF_TRANSFERS: &[Foreign] = &[
             "--max-delete",
         ],
         why: "nothing is ever deleted, neither at the destination nor at the source",
-        instead: "leave it out; a mirror that deletes is not built yet",
+        instead: "'longhaul sync SOURCE DEST --delete plan' lists what only DEST has, for a step of its own",
     },
     Foreign {
         names: &["--remove-source-files", "--force"],

@@ -133,6 +133,32 @@ Examples:
     codes!()
 );
 
+pub(super) const SYNC_USAGE: &str = "\
+longhaul sync [OPTIONS] SOURCE... DEST
+       longhaul sync SOURCE DEST --delete plan [--plan FILE] [--max-delete N]
+       longhaul sync SOURCE DEST --delete apply DIGEST [--plan FILE]";
+
+pub(super) const SYNC: &str = more!("sync");
+
+pub(super) const SYNC_LONG: &str = concat!(
+    "\
+A sync is a copy that says at its end how many files were new, changed and the same. It takes nothing away from DEST. \
+Names that DEST alone has go in two further steps, in which nothing is transferred: 'plan' lists them and prints a digest; \
+'apply' looks at each name of that plan once more, at both ends, and moves those that are as planned to DEST/.longhaul/grace, where they \
+stay until you remove them. Names that --exclude leaves out are in no plan. Of the other options the steps take those of keys and output.
+
+Examples:
+  longhaul sync /data/run7/ lh://node.example/atlas/run7
+  longhaul sync --compare digest lh://node.example/atlas/run7/ /data/run7
+  longhaul sync /data/run7/ /mirror/run7 --delete plan
+  longhaul sync /data/run7/ /mirror/run7 --delete apply DIGEST
+
+",
+    values!(),
+    "\n\n",
+    codes!()
+);
+
 /// Beneath the options of `check`.
 pub(super) const CHECK: &str = "\
 Files are read from the disk and not from the page cache, where the file system can. Nothing is written.

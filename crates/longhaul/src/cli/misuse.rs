@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn no_option_that_exists_is_called_foreign() {
         let whole = Cli::command();
-        for command in ["push", "pull", "copy", "ls", "serve"] {
+        for command in ["push", "pull", "copy", "sync", "ls", "serve"] {
             let own = whole.find_subcommand(command).unwrap();
             for argument in own.get_arguments() {
                 let long = argument.get_long().map(|long| format!("--{long}"));

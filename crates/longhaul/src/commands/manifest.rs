@@ -176,7 +176,7 @@ fn concluded(outcome: Result<Sealed, ManifestError>, out: &Path, mut telling: Ou
 }
 
 /// The fault of an error, with what to do next.
-fn fault(error: &ManifestError) -> Fault {
+pub(super) fn fault(error: &ManifestError) -> Fault {
     let hint = match error {
         ManifestError::Head { .. } => "give the directory that 'longhaul manifest make' wrote, or its head.lhm",
         ManifestError::Segment { .. } => {

@@ -24,7 +24,7 @@ use crate::keys;
 use crate::location::{DEFAULT_PORT, DaemonPath, LocalPath, Location, SshPath};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
-use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, Talker, Telling};
+use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, SyncTold, Talker, Telling};
 use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
@@ -44,7 +44,15 @@ pub(super) enum Direction {
 /// # Errors
 /// An error that is found before the form of output is known.
 pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
-    run_from((direction, None), args, context)
+    run_from((direction, None, SyncTold::Never), args, context)
+}
+
+/// Runs a copy that is a sync.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn sync(args: &TransferArgs, told: SyncTold, context: Context) -> Result<Exit, Error> {
+    run_from((Direction::Copy, None, told), args, context)
 }
 
 /// Runs a copy whose sources lie beneath a set.
@@ -52,10 +60,13 @@ pub(super) fn run(direction: Direction, args: &TransferArgs, context: Context) -
 /// # Errors
 /// As [`run`].
 pub(super) fn export(set: TargetDirs, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
-    run_from((Direction::Copy, Some(set)), args, context)
+    run_from((Direction::Copy, Some(set), SyncTold::Never), args, context)
 }
 
-fn run_from(way: (Direction, Option<TargetDirs>), args: &TransferArgs, context: Context) -> Result<Exit, Error> {
+/// The direction, the set beneath which the sources lie, and whether it is a sync.
+type RunWay = (Direction, Option<TargetDirs>, SyncTold);
+
+fn run_from(way: RunWay, args: &TransferArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
     context.talk(talk);
@@ -79,7 +90,7 @@ struct Prepared {
 }
 
 fn prepare(
-    (direction, set): (Direction, Option<TargetDirs>),
+    (direction, set, sync): RunWay,
     args: &TransferArgs,
     settings: TransferSettings,
     talk: Talk,
@@ -131,7 +142,7 @@ fn prepare(
     let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
     let telling =
         Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
-    let narrator = Narrator::new(telling);
+    let narrator = Narrator::new(telling).counting(sync);
     let (sources, command) = (sources.len().max(1), quoted(context.line));
     Ok(Prepared {
         job,

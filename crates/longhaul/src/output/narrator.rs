@@ -19,6 +19,7 @@ use super::events::protection;
 use super::meter::Meter;
 use super::progress::{Show, Shown};
 use super::slow::{self, SlowTargets};
+use super::sync::{SyncCounts, SyncTold};
 use super::{JsonLines, Summary, Talker, road, units, words};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -74,6 +75,8 @@ pub struct Narrator {
     causes: Causes,
     /// The last fault told: the engine may give a fault as an event and again in its report.
     reported: Option<Fault>,
+    /// Whether the run is a sync, and its finds.
+    sync: (SyncTold, SyncCounts),
     /// Whether there was a session at all, and so something to count.
     session: Session,
     stdout_failed: Option<io::Error>,
@@ -106,9 +109,17 @@ impl Narrator {
             failed: Failed::default(),
             causes: Causes::default(),
             reported: None,
+            sync: (SyncTold::Never, SyncCounts::default()),
             session: Session::Never,
             stdout_failed: None,
         }
+    }
+
+    /// The same, of a run that may be a sync.
+    #[must_use]
+    pub fn counting(mut self, told: SyncTold) -> Narrator {
+        self.sync.0 = told;
+        self
     }
 
     /// Tells an event.
@@ -191,6 +202,7 @@ impl Narrator {
             self.failed.lines().iter().for_each(|line| talker.say(line));
             talker.say(closing::summary(end.report, exit, run));
             end.report.troubled_targets.iter().for_each(|troubled| talker.say(slow::trouble(troubled)));
+            self.last_of_sync();
             closing::held(end.report, run).iter().for_each(|line| talker.say(line));
         }
         if end.report.files_at_risk > 0 {
@@ -211,6 +223,18 @@ impl Narrator {
         if self.telling.json {
             let summary = Summary::of(end.report, exit).of_stream(self.telling.end_of_stream);
             self.print(|json| json.summary(&summary));
+        }
+    }
+
+    /// Tells what a sync found.
+    fn last_of_sync(&mut self) {
+        let (told, counts) = match self.sync {
+            (SyncTold::Never, _) => return,
+            (told @ SyncTold::AsSettled, counts) | (told @ SyncTold::Before(counts), _) => (told, counts),
+        };
+        self.telling.talker.say(counts.line());
+        if self.telling.json {
+            self.print(|json| counts.event(json, told));
         }
     }
 
@@ -243,6 +267,7 @@ impl Narrator {
                 self.fault(fault);
             }
         }
+        self.sync.1.settle(file);
         if let Some(manifest) = &mut self.telling.manifest {
             manifest.hear(file);
         }

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 59] = [
+const EVENTS: [Event; 63] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -24,6 +24,10 @@ const EVENTS: [Event; 59] = [
     ("not_kept", None, "NotKeptBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
+    ("sync", None, "SyncBody"),
+    ("removal", None, "RemovalBody"),
+    ("removal_plan", None, "RemovalPlanBody"),
+    ("summary", Some("sync --delete"), "RemovalSummaryBody"),
     ("check", None, "CheckBody"),
     ("summary", Some("check"), "CheckSummaryBody"),
     ("manifest", None, "SealedBody"),

@@ -148,6 +148,7 @@ async fn receives(link: ControlLink) -> Option<Fault> {
     let mut course = ReceiveCourse::default();
     let options = destination_options(&config, slab.slot_bytes());
     let receiving = Receiving {
+        tells_replaced: false,
         tree,
         slab,
         io,
@@ -173,6 +174,7 @@ async fn sends(link: ControlLink) -> Option<Fault> {
 async fn sends_from(link: ControlLink, tree: Arc<dyn SourceTree>, flight: FirstFlight) -> Option<Fault> {
     let SessionBuffers { slab, io } = machinery(Role::Sender);
     let sending = Sending {
+        hears_replaced: false,
         tree,
         slab,
         io,

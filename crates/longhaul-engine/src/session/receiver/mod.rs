@@ -60,6 +60,8 @@ pub(crate) struct Receiving {
     pub(crate) stream: Option<Arc<StreamOutput>>,
     /// How this side maps accounts.
     pub(crate) accounts: AccountMap,
+    /// Whether the sender is told which names were replaced.
+    pub(crate) tells_replaced: bool,
 }
 
 /// The receiving side of a session. It owns the machine, and nothing else changes that.
@@ -101,6 +103,8 @@ struct TakenNames {
     renamed: bool,
     /// Files under whose names something stands, as far as their renames are ordered.
     replaced: HashSet<FileId>,
+    /// Replaced files of which the sender hears next. `None`: it did not ask.
+    told: Option<Vec<FileId>>,
 }
 
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
@@ -147,7 +151,7 @@ pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut Re
             options.preserve.sums.by_chunk(),
         ),
         allowed: receiving.allowed,
-        names: TakenNames { renamed, replaced: HashSet::new() },
+        names: TakenNames { renamed, replaced: HashSet::new(), told: receiving.tells_replaced.then(Vec::new) },
         course,
         figures: ReceiveFigures::new(digests, targets, extras),
         verdict: None,
@@ -455,6 +459,9 @@ impl ReceiverLoop<'_> {
             Message::Settled(_) => {
                 self.tell_losses();
                 self.tell_sums();
+                if let Some(told) = self.names.told.as_mut().filter(|told| !told.is_empty()) {
+                    self.link.say(Message::Replaced(std::mem::take(told)));
+                }
             }
             _ => {}
         }
@@ -463,7 +470,11 @@ impl ReceiverLoop<'_> {
     }
 
     fn settled(&mut self, held: &Arc<EntryRef>, outcome: Outcome) {
-        let own = OwnFacts { replaced: self.names.replaced.remove(&held.id), ..OwnFacts::default() };
+        let replaced = self.names.replaced.remove(&held.id);
+        if replaced && matches!(outcome, Outcome::Committed(_) | Outcome::Linked(_)) {
+            self.names.told.iter_mut().for_each(|told| told.push(held.id));
+        }
+        let own = OwnFacts { replaced, stood: Some(replaced), source: None };
         let sums = self.settled_sums(held.id, &outcome);
         self.course.settled(&held.entry, &outcome);
         self.workers.settled(held, &outcome, &sums);

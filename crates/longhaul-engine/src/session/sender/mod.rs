@@ -15,7 +15,7 @@ mod read_ahead;
 mod sums;
 mod unasked;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -67,6 +67,8 @@ pub(crate) struct Sending {
     pub(crate) flight: FirstFlight,
     /// Further checksums that it computes too, to compare them with the receiver's.
     pub(crate) compared: Algorithms,
+    /// Whether the receiver says which names it replaced.
+    pub(crate) hears_replaced: bool,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -103,7 +105,8 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared } = sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, hears_replaced } =
+        sending;
     let preserve = wanted.preserve;
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
@@ -122,6 +125,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     let flight = if course.said.is_none() { flight } else { FirstFlight::UNBOUNDED };
     let SaidPage { machine, mut offered, is_last, patience, .. } = unasked::begin(course.said.take(), config, flight);
     offered.sums = SentSums::new(preserve.sums, compared);
+    offered.replaced = hears_replaced.then(HashSet::new);
     let mut this = SenderLoop {
         link,
         machine,
@@ -333,6 +337,7 @@ impl SenderLoop<'_> {
         let message = match message {
             Message::Losses(rows) => return self.hear_losses(rows),
             Message::SettledSums(list) => return self.hear_sums(&list),
+            Message::Replaced(files) => return self.hear_replaced(&files),
             message => message,
         };
         match &message {

@@ -3,7 +3,7 @@
 //! In: entries as the machine numbers them, and their outcomes. Out: where this side reads an
 //! entry, and what another session has to offer again. It knows no machine and no messages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longhaul_core::{Entry, EntryKind, FileId, RelPath};
@@ -26,6 +26,8 @@ pub(in crate::session) struct OfferedEntries {
     landing: Landing,
     /// Their further checksums.
     pub(super) sums: SentSums,
+    /// Entries under whose names something stood. `None`: the receiver does not say.
+    pub(super) replaced: Option<HashSet<FileId>>,
 }
 
 impl OfferedEntries {
@@ -37,6 +39,7 @@ impl OfferedEntries {
             dirs: Dirs::default(),
             landing: Landing::beneath(),
             sums: SentSums::default(),
+            replaced: None,
         }
     }
 
@@ -95,6 +98,13 @@ impl OfferedEntries {
             EntryKind::Stream { .. } => Some((None, &held.placed)),
             _ => None,
         }
+    }
+
+    /// Notes an entry under whose name something stood. Gives whether the receiver may say so: it
+    /// was agreed on, and the entry has no outcome and no such note.
+    pub(super) fn note_replaced(&mut self, file: FileId) -> bool {
+        let is_known = self.outstanding.contains_key(&file);
+        is_known && self.replaced.as_mut().is_some_and(|replaced| replaced.insert(file))
     }
 
     /// Removes an entry that has its outcome. `None` if there is none such, or its outcome was

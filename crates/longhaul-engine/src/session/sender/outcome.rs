@@ -2,7 +2,7 @@
 //!
 //! In: outcomes of the machine. Out: to observers and the totals of the run. It decides nothing.
 
-use longhaul_core::{EntryKind, FileId, Sums};
+use longhaul_core::{EntryKind, Fault, FileId, Sums};
 use longhaul_proto::wire::message::Outcome;
 
 use super::SenderLoop;
@@ -12,6 +12,16 @@ use crate::session::sent_stream::SentStream;
 use crate::session::settled::tell_settled;
 
 impl SenderLoop<'_> {
+    /// Hears which entries, whose outcomes follow, had something under their names.
+    pub(super) fn hear_replaced(&mut self, files: &[FileId]) {
+        for file in files {
+            if !self.offered.note_replaced(*file) {
+                let what = "names are said to be replaced that are not known, or nobody asked";
+                return self.machine.abort(Fault::protocol(what));
+            }
+        }
+    }
+
     /// Takes an entry that has its outcome.
     pub(super) fn settled(&mut self, file: FileId, outcome: Outcome) {
         self.workers.forget(file);
@@ -27,7 +37,8 @@ impl SenderLoop<'_> {
             EntrySource::Readable(origin) => Some(self.workers.shown(origin)),
             _ => None,
         };
-        let own = OwnFacts { source, ..OwnFacts::default() };
+        let stood = self.offered.replaced.as_mut().map(|replaced| replaced.remove(&file));
+        let own = OwnFacts { source, stood, ..OwnFacts::default() };
         let outcome = match (outcome, known.source) {
             (Outcome::Failed(_), EntrySource::Failed(fault)) => Outcome::Failed(fault),
             (Outcome::Failed(fault), _) if self.course.stream.is_some() => {

@@ -13,7 +13,7 @@ mod opening;
 mod targets;
 mod unasked;
 
-use longhaul_core::{DatasetName, Fault, Loss, ShardClaim};
+use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim};
 
 pub use extras::*;
 pub use flow::*;
@@ -208,6 +208,9 @@ messages! {
     /// Initiator that sends, behind a hello that says so: the name under which all files of the
     /// transfer shall appear together, in the directory that the hello names.
     42 AsDataset(DatasetName) Verdict,
+    /// Receiver, right before the outcomes of the files that it names, where that is agreed on:
+    /// something else stood under the names of these, and was replaced.
+    49 Replaced(Vec<FileId>) Verdict,
 }
 
 impl Message {

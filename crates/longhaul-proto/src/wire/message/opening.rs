@@ -18,7 +18,7 @@ pub struct Hello {
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
     /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
-    /// [`CAP_LEAVES_QUIC`]; unknown ones mean nothing.
+    /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`]; unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -70,6 +70,11 @@ pub const CAP_LEAVES_QUIC: u64 = 16384;
 /// before this message came, by the name of [`early_session`](crate::udp::join::early_session), and
 /// are answered now. From an acceptor without it no answer to that is waited for.
 pub const CAP_UDP_EARLY: u64 = 8192;
+
+/// Bit of [`Hello::caps`]: the initiator sends, and hears which names had something under them that
+/// was replaced, in [`Replaced`](super::Message::Replaced). Bit of [`Welcome::caps`]: the acceptor
+/// receives, and says so. To a build without it nothing is said, and nothing is known.
+pub const CAP_REPLACED: u64 = 1 << 24;
 
 /// The bit of a hello that says the share.
 pub fn share_said(share: PathShare) -> u64 {
@@ -206,6 +211,10 @@ pub struct Flow {
     /// such. It is no part of this on the wire, but a bit of the hello.
     #[serde(skip)]
     pub leaves_quic: bool,
+    /// Whether an initiator that sends is told which names were replaced. It is no part of this on
+    /// the wire, but a bit of the hello.
+    #[serde(skip)]
+    pub tells_replaced: bool,
 }
 
 /// The part of a transfer that lies at the acceptor.

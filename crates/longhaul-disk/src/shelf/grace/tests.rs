@@ -1,0 +1,78 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::testing::path;
+
+fn planted() -> (tempfile::TempDir, Arc<Tree>) {
+    let top = tempfile::tempdir().expect("scratch");
+    fs::create_dir_all(top.path().join("a/b")).expect("a directory");
+    fs::write(top.path().join("a/b/f"), "content").expect("a file");
+    fs::write(top.path().join("a/g"), "other").expect("a file");
+    symlink("nowhere", top.path().join("l")).expect("a link");
+    let tree = Tree::open(top.path()).expect("a tree");
+    (top, tree)
+}
+
+fn facts(tree: &Tree, name: &str) -> NameFacts {
+    tree.facts(&path(name)).expect("facts").expect("it stands")
+}
+
+fn kept(top: &Path, name: &str) -> std::path::PathBuf {
+    top.join(Grace::place("x")).join(name)
+}
+
+#[test]
+fn names_go_with_their_paths_and_directories_once_they_are_empty() {
+    let (top, tree) = planted();
+    let known: Vec<_> = ["l", "a/g", "a/b/f", "a/b", "a"].map(|name| (name, facts(&tree, name))).into();
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/b"), &known[3].1).expect("no error"), Withdrawn::NotEmpty);
+    for (name, facts) in &known {
+        assert_eq!(grace.withdraw(&path(*name), facts).expect("no error"), Withdrawn::Moved, "{name}");
+    }
+    grace.sync().expect("synced");
+    assert_eq!(fs::read_to_string(kept(top.path(), "a/b/f")).expect("kept"), "content");
+    assert!(kept(top.path(), "l").is_symlink() && !top.path().join("a").exists());
+    for (name, facts) in &known {
+        assert_eq!(grace.withdraw(&path(*name), facts).expect("no error"), Withdrawn::MovedBefore, "{name}");
+    }
+}
+
+#[test]
+fn what_is_another_file_by_now_stays() {
+    let (top, tree) = planted();
+    let known = facts(&tree, "a/g");
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    let other = top.path().join("a/g");
+    fs::write(&other, "othe2").expect("written");
+    assert_eq!(grace.withdraw(&path("a/g"), &known).expect("no error"), Withdrawn::Changed, "its time");
+    fs::remove_file(&other).expect("removed");
+    assert_eq!(grace.withdraw(&path("a/g"), &known).expect("no error"), Withdrawn::Gone);
+    symlink("b/f", &other).expect("a link");
+    assert_eq!(grace.withdraw(&path("a/g"), &known).expect("no error"), Withdrawn::Changed, "a link");
+    assert!(other.is_symlink() && top.path().join("a/b/f").exists());
+}
+
+#[test]
+fn no_link_above_a_name_is_followed() {
+    let (top, tree) = planted();
+    let known = facts(&tree, "a/b/f");
+    fs::rename(top.path().join("a/b"), top.path().join("c")).expect("moved");
+    symlink("../c", top.path().join("a/b")).expect("a link");
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/b/f"), &known).expect("no error"), Withdrawn::Changed);
+    assert!(top.path().join("c/f").exists());
+    assert_eq!(tree.facts(&path("a/b/f")).expect_err("a link is above").kind(), ErrorKind::Escape);
+}
+
+#[test]
+fn a_grace_directory_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let (top, tree) = planted();
+    drop(Grace::open(&tree, "x").expect("a grace directory"));
+    fs::set_permissions(kept(top.path(), ""), fs::Permissions::from_mode(0o777)).expect("a mode");
+    assert_eq!(Grace::open(&tree, "x").expect_err("it is open to others").kind(), ErrorKind::Denied);
+}

@@ -1,0 +1,262 @@
+//! The two trees of a removal: the source, which has names no more, and the destination, which
+//! still has them.
+//!
+//! In: two locations. Out: [`Pair`], whose destination is a directory of this host, and answers
+//! whether the source has a name. Follows no link beneath either tree, and changes nothing.
+
+#![allow(clippy::disallowed_methods, reason = "it looks at the tops of trees that a user named")]
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use longhaul_core::{Blame, Fault, FaultCode, RelPath};
+use longhaul_engine::{Remote, RemotePath, Stop, Tree, list};
+
+use super::combination;
+use crate::cli::SyncArgs;
+use crate::commands::{Context, block_on};
+use crate::error::{Error, LocationFlaw};
+use crate::keys;
+use crate::location::{DaemonPath, Location, host_port};
+use crate::output::Talker;
+use crate::settings::{Talk, TransferSettings};
+use crate::signals::{self, Asking, Hangup};
+
+/// The two trees.
+pub(super) struct Pair {
+    /// The source.
+    pub(super) source: SourceEnd,
+    /// The destination, held.
+    pub(super) dest: Arc<Tree>,
+    /// Its path, without links.
+    pub(super) dest_path: PathBuf,
+}
+
+/// The source, wherever it is.
+pub(super) enum SourceEnd {
+    /// On this host.
+    Here {
+        /// The directory, held.
+        tree: Arc<Tree>,
+        /// Its path, without links.
+        path: PathBuf,
+        /// Its device and inode.
+        place: (u64, u64),
+    },
+    /// At a daemon.
+    There {
+        /// The daemon.
+        remote: Box<Remote>,
+        /// The directory there.
+        path: RemotePath,
+        /// The location, with its port.
+        shown: String,
+        /// The names in the directory that was asked for last.
+        last: Option<(RelPath, HashSet<Vec<u8>>)>,
+    },
+}
+
+/// The signals of a run.
+#[derive(Clone)]
+pub(super) struct StepSignals {
+    /// The signal that asked for the end.
+    pub(super) stopped: Arc<OnceLock<FaultCode>>,
+    /// Ends what is asked of a daemon.
+    pub(super) stop: Stop,
+    /// Whether there is nothing to stop in order.
+    pub(super) asking: Asking,
+}
+
+impl StepSignals {
+    /// Watches the signals of this process.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn watch() -> Result<StepSignals, Error> {
+        let (asking, stopped, (trigger, stop)) = (Asking::default(), Arc::new(OnceLock::new()), Stop::new());
+        let on_signal = Arc::clone(&stopped);
+        signals::watch(asking.clone(), Hangup::Stops, move |code| {
+            on_signal.set(code).unwrap_or_default();
+            trigger.stop(code);
+        })
+        .map_err(Error::file("watch the signals of", "this process"))?;
+        Ok(StepSignals { stopped, stop, asking })
+    }
+}
+
+impl Pair {
+    /// Opens the trees of a command line with these locations.
+    ///
+    /// # Errors
+    /// A location that cannot be one of the two, or a tree that is not there; trees that lie in
+    /// each other.
+    pub(super) fn open(
+        locations: &[OsString],
+        (args, settings): (&SyncArgs, &TransferSettings),
+        (talk, context, signals): (Talk, Context, &StepSignals),
+    ) -> Result<Pair, Error> {
+        let [source, dest] = locations else { return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)) };
+        if args.transfer.choice.files_from.is_some() || settings.targets.is_some() {
+            let why = "--files-from and --target do not go with --delete, which is about whole trees in one directory";
+            return Err(combination(why, "leave them out; --exclude leaves names alone"));
+        }
+        let dest = match Location::parse(dest)? {
+            Location::Local(dest) => dest,
+            Location::Daemon(_) | Location::Ssh(_) => {
+                let why = "names are moved away on the host that has them, and DEST is at another";
+                let hint =
+                    "run this command on that host, with its directory as DEST, and SOURCE as lh://HOST/ROOT/PATH";
+                return Err(combination(why, hint));
+            }
+        };
+        let (source, name) = match Location::parse(source)? {
+            Location::Local(local) => {
+                let name = local.path.file_name().filter(|_| !local.slash).map(OsStr::to_owned);
+                (SourceEnd::here(&local.path)?, name)
+            }
+            Location::Daemon(daemon) => {
+                let credentials =
+                    || keys::remote(&daemon, &settings.keys, &context.places(), Talker::new(talk), &signals.asking);
+                SourceEnd::there(&daemon, source.as_bytes(), credentials)?
+            }
+            Location::Ssh(_) => {
+                let why = "ssh leads to transfers, and a plan needs a source that can be listed";
+                return Err(combination(why, "serve it, and name it as lh://HOST/ROOT/PATH"));
+            }
+        };
+        let dest = name.map_or(dest.path.clone(), |name| dest.path.join(name));
+        let tree = Tree::open(&dest).map_err(|error| Error::from(Fault::from(error)))?;
+        let dest_path = std::fs::canonicalize(&dest).map_err(Error::file("examine", &dest))?;
+        let pair = Pair { source, dest: tree, dest_path };
+        pair.need_apart()?;
+        Ok(pair)
+    }
+
+    /// Refuses a tree that lies in the other one: names of the source itself would be planned.
+    fn need_apart(&self) -> Result<(), Error> {
+        let SourceEnd::Here { path, .. } = &self.source else { return Ok(()) };
+        if path.starts_with(&self.dest_path) || self.dest_path.starts_with(path) {
+            return Err(combination("SOURCE and DEST lie in each other", "name two trees that are apart"));
+        }
+        Ok(())
+    }
+}
+
+impl SourceEnd {
+    fn here(path: &Path) -> Result<SourceEnd, Error> {
+        let tree = Tree::open(path).map_err(|error| Error::from(Fault::from(error)))?;
+        let whole = std::fs::canonicalize(path).map_err(Error::file("examine", path))?;
+        let found = std::fs::metadata(&whole).map_err(Error::file("examine", path))?;
+        Ok(SourceEnd::Here { tree, path: whole, place: (found.dev(), found.ino()) })
+    }
+
+    /// The source at a daemon, and the name that it takes at the destination.
+    fn there(
+        daemon: &DaemonPath,
+        text: &[u8],
+        remote: impl FnOnce() -> Result<Remote, Error>,
+    ) -> Result<(SourceEnd, Option<OsString>), Error> {
+        let Some(path) = daemon.path.clone() else {
+            let location = longhaul_core::Escaped(text).to_string();
+            return Err(Error::Location { location, flaw: LocationFlaw::NoRoot });
+        };
+        let own = path.path.name().unwrap_or(path.root.as_bytes());
+        let name = (!path.slash).then(|| OsStr::from_bytes(own).to_owned());
+        let host = host_port(&daemon.host, daemon.port);
+        let beneath = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
+        let shown = format!("lh://{host}/{}{beneath}", longhaul_core::Escaped(path.root.as_bytes()));
+        Ok((SourceEnd::There { remote: Box::new(remote()?), path, shown, last: None }, name))
+    }
+
+    /// Its name in a plan.
+    pub(super) fn written(&self) -> Vec<u8> {
+        match self {
+            SourceEnd::Here { path, .. } => path.as_os_str().as_bytes().to_vec(),
+            SourceEnd::There { shown, .. } => shown.clone().into_bytes(),
+        }
+    }
+
+    /// The device that it is on. `None`: a daemon has it.
+    pub(super) fn device(&self) -> Option<u64> {
+        match self {
+            SourceEnd::Here { tree, .. } => Some(tree.device()),
+            SourceEnd::There { .. } => None,
+        }
+    }
+
+    /// Whether there is nothing in it but what longhaul keeps.
+    ///
+    /// # Errors
+    /// The fault of a top that cannot be listed.
+    pub(super) fn is_empty(&mut self, stop: &Stop) -> Result<bool, Fault> {
+        match self {
+            SourceEnd::Here { path, .. } => {
+                let mut found = false;
+                longhaul_engine::list_local(path, |names| {
+                    found |= !names.is_empty();
+                    if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })?;
+                Ok(!found)
+            }
+            SourceEnd::There { remote, path, last, .. } => {
+                let names = names_at(remote, path, &RelPath::root(), stop)?;
+                let is_empty = names.is_empty();
+                *last = Some((RelPath::root(), names));
+                Ok(is_empty)
+            }
+        }
+    }
+
+    /// Whether nothing of any kind has a name.
+    ///
+    /// # Errors
+    /// The fault of a name that cannot be looked at: nobody knows then.
+    pub(super) fn is_absent(&mut self, path: &RelPath, stop: &Stop) -> Result<bool, Fault> {
+        let (remote, top, last) = match self {
+            SourceEnd::Here { tree, .. } => return Ok(tree.facts(path)?.is_none()),
+            SourceEnd::There { remote, path, last, .. } => (remote, path, last),
+        };
+        let (above, name) = (path.parent().unwrap_or_default(), path.name().unwrap_or_default());
+        if last.as_ref().is_none_or(|(dir, _)| *dir != above) {
+            *last = None;
+            let names = match names_at(remote, top, &above, stop) {
+                Err(fault) if fault.code == FaultCode::NotFound && !above.is_root() => HashSet::new(),
+                listed => listed?,
+            };
+            *last = Some((above, names));
+        }
+        Ok(last.as_ref().is_some_and(|(_, names)| !names.contains(name)))
+    }
+}
+
+/// The names in a directory at a daemon, in bounded memory.
+fn names_at(remote: &Remote, top: &RemotePath, dir: &RelPath, stop: &Stop) -> Result<HashSet<Vec<u8>>, Fault> {
+    let unsupported = |why: &str| Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped());
+    let at = top.path.concat(dir).map_err(|_| unsupported("the path is longer than one may be"))?;
+    let path = RemotePath { root: top.root.clone(), path: at, slash: true };
+    let (mut names, mut bytes) = (HashSet::new(), 0);
+    let sink = |listed: Vec<longhaul_engine::Listed>| {
+        for one in listed {
+            bytes += one.name.len() + NAME_COST;
+            names.insert(one.name);
+        }
+        if bytes > NAMES_BYTES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let listed = block_on(list(remote.clone(), Some(path), stop.clone(), sink));
+    listed.map_err(Fault::from)??;
+    if bytes > NAMES_BYTES_MAX {
+        Err(unsupported("the daemon lists more names in one directory than are remembered"))
+    } else {
+        Ok(names)
+    }
+}
+
+/// Memory of the names of one directory at a daemon: some two million.
+const NAMES_BYTES_MAX: usize = 256 << 20;
+/// Memory of a name beside its bytes.
+const NAME_COST: usize = 64;
