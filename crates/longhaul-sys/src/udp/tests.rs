@@ -154,7 +154,7 @@ fn hear_classes(socket: &UdpSocket, count: usize) -> Vec<(u8, IpAddr, usize)> {
         // lengths.
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
         let mut class = 0;
-        control.values(header.msg_controllen as usize, |level, kind, data| {
+        control.values(Control::BYTES, |level, kind, data| {
             if [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)].contains(&(level, kind)) {
                 // One byte, or a number that has no other.
                 class = data.iter().fold(0, |all, byte| all | byte);
