@@ -1,7 +1,9 @@
 //! `job`: a campaign is added, planned, moved and settled; it survives a mover that is killed, says
 //! exactly what is left, and gives up single files without stopping for them.
 
+mod beside;
 mod fleet;
+mod hooks;
 mod leaders;
 
 use std::ffi::OsStr;
@@ -35,13 +37,9 @@ fn queue(host: &Host) -> PathBuf {
 /// Lets a minute pass for the leases of movers that are gone, without waiting for it.
 fn lapse(host: &Host) {
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
-    for change in [
-        "UPDATE shard SET lease_until = 0 WHERE lease_until > 0",
-        "UPDATE permit SET until = 0",
-        "UPDATE leader SET until = 0",
-    ] {
-        rows.execute(change, []).unwrap();
-    }
+    let changes = "UPDATE shard SET lease_until = 0 WHERE lease_until > 0; UPDATE permit SET until = 0; \
+                   UPDATE leader SET until = 0";
+    rows.execute_batch(changes).unwrap();
 }
 
 /// Shards that a mover had when it was last heard of.

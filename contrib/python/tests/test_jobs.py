@@ -113,6 +113,7 @@ def test_keywords_become_the_rules_of_the_campaign(tmp_path: Path, queue: Path) 
         tmp_path / "to",
         calendar="in Europe/Zurich: nights 8 Gbit/s, days 1 Gbit/s",
         retry_rules={"changed": 5, "not-found": 2},
+        hook=["mail", "chat:shard"],
         shard_files=10,
         shard_bytes="64MiB",
         rate=10**9,
@@ -123,6 +124,7 @@ def test_keywords_become_the_rules_of_the_campaign(tmp_path: Path, queue: Path) 
         queue=queue,
     ).rules
     assert rules.calendar.startswith("in Europe/Zurich:")
+    assert rules.hooks == "mail:campaign,fault chat:shard"
     assert sorted(rules.retry_rules.replace(" ", "").split(",")) == ["changed=5", "not-found=2"]
     with pytest.raises(TypeError, match="files_from"):
         jobs.add("a", "b", files_from=["x"], queue=queue)  # type: ignore[call-arg]

@@ -27,6 +27,7 @@ use statements::Statement;
 
 pub use error::{PostgresError, Refusal};
 pub use place::{Passwords, Place};
+pub use tls::authorities;
 
 /// The queue in a database.
 pub struct PostgresStore {

@@ -5,11 +5,11 @@
 
 use longhaul_jobs::columns::{
     Cells, Columns, OTHER_TYPE, columns_of_link_state, columns_of_place, number, number_of_campaign_state,
-    number_of_fault_state, number_of_kind, text_of_hold,
+    number_of_fault_state, number_of_kind, number_of_notice, text_of_hold,
 };
 use longhaul_jobs::{
-    Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, OmittedName, Permit,
-    PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId, Micros, Notice,
+    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -181,6 +181,7 @@ impl Rows for PostgresRows<'_> {
             Value::Text(Some(campaign.retry.to_string())),
             Value::bytes(&campaign.spec),
             n(campaign.omitted)?,
+            Value::Text(Some(campaign.hooks.to_string())),
         ];
         self.write(Statement::PutCampaign, values)
     }
@@ -362,6 +363,33 @@ impl Rows for PostgresRows<'_> {
         self.list(Statement::FaultSums, vec![n(campaign.0)?], |columns| columns.fault_sum())
     }
 
+    fn put_notice(&mut self, notice: &Notice) -> Answer<()> {
+        let values = values_of_notice(notice)?;
+        self.write(Statement::PutNotice, values)
+    }
+
+    fn remove_notice(&mut self, number: u64) -> Answer<()> {
+        self.write(Statement::RemoveNotice, vec![n(number)?])
+    }
+
+    fn notice(&mut self, number: u64) -> Answer<Option<Notice>> {
+        self.one(Statement::Notice, vec![n(number)?], |columns| columns.notice())
+    }
+
+    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
+        let (now, latest) = bounds(due)?;
+        self.one(Statement::FirstNotice, vec![Value::text(hook.as_str()), now, latest], |columns| columns.notice())
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
+        let count = self.one(Statement::CountNotices, vec![n(campaign.0)?], |columns| columns.count())?;
+        Ok(count.unwrap_or(0))
+    }
+
+    fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {
+        self.list(Statement::Notices, vec![n(campaign.0)?, n(after)?, n(most as u64)?], |columns| columns.notice())
+    }
+
     fn leader(&mut self) -> Answer<Option<Leader>> {
         self.one(Statement::Leader, Vec::new(), |columns| columns.leader())
     }
@@ -370,6 +398,35 @@ impl Rows for PostgresRows<'_> {
         let values = vec![n(leader.term)?, Value::bytes(&leader.holder.0), n(leader.until.0)?];
         self.write(Statement::PutLeader, values)
     }
+}
+
+/// A notice, in the order of the columns of its statement.
+fn values_of_notice(notice: &Notice) -> Answer<Vec<Value>> {
+    let Notice { event, delivery, .. } = notice;
+    let shard = event.shard;
+    Ok(vec![
+        n(notice.number)?,
+        Value::text(notice.hook.as_str()),
+        n(notice.campaign.0)?,
+        small(number_of_notice(event.kind)),
+        maybe(shard.map(|shard| shard.id.0))?,
+        maybe(shard.map(|shard| shard.link.0))?,
+        maybe(shard.map(|shard| shard.fence.0))?,
+        Value::text(event.state.as_str()),
+        n(event.total.files)?,
+        n(event.total.bytes)?,
+        n(event.done.files)?,
+        n(event.done.bytes)?,
+        n(event.failed.files)?,
+        n(event.failed.bytes)?,
+        Value::Text(event.code_name().map(str::to_owned)),
+        n(event.at.0)?,
+        small(delivery.given_up),
+        small(delivery.tries),
+        n(delivery.not_before.0)?,
+        Value::bytes(&delivery.taker.0),
+        Value::Text(delivery.failure_text().map(str::to_owned)),
+    ])
 }
 
 /// A shard, in the order of the columns of its statement.

@@ -20,7 +20,7 @@ use crate::rows::RowCells;
 use crate::statements::Statement;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 1] = [FIRST];
+pub(crate) const MIGRATIONS: [&str; 2] = [FIRST, SECOND];
 
 /// The lock of those who bring a schema up to date: `lhjq`.
 const MIGRATION_LOCK: i64 = 0x6c68_6a71;
@@ -96,6 +96,21 @@ CREATE INDEX fault_campaign ON fault (campaign, code, given_up, bytes);
 CREATE TABLE leader (
     one bigint PRIMARY KEY CHECK (one = 1), term bigint NOT NULL, holder bytea NOT NULL, until bigint NOT NULL
 ) WITH (fillfactor = 50);
+"#;
+
+/// Hooks, and what they are to be told.
+const SECOND: &str = r#"
+ALTER TABLE campaign ADD COLUMN hooks text NOT NULL DEFAULT '';
+CREATE TABLE notice (
+    number bigint PRIMARY KEY, hook text COLLATE "C" NOT NULL, campaign bigint NOT NULL, kind bigint NOT NULL,
+    shard bigint, link bigint, fence bigint, state text NOT NULL, total_files bigint NOT NULL,
+    total_bytes bigint NOT NULL, done_files bigint NOT NULL, done_bytes bigint NOT NULL,
+    failed_files bigint NOT NULL, failed_bytes bigint NOT NULL, code text, at bigint NOT NULL,
+    given_up bigint NOT NULL, tries bigint NOT NULL, not_before bigint NOT NULL, taker bytea NOT NULL,
+    failure text
+);
+CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
+CREATE INDEX notice_campaign ON notice (campaign, number);
 "#;
 
 /// The way with a schema that is not there.

@@ -13,6 +13,14 @@ macro_rules! shard {
     };
 }
 
+/// The columns of a notice, in the order in which they are read and written.
+macro_rules! notice {
+    () => {
+        "number, hook, campaign, kind, shard, link, fence, state, total_files, total_bytes, done_files, done_bytes, \
+         failed_files, failed_bytes, code, at, given_up, tries, not_before, taker, failure"
+    };
+}
+
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
         /// A statement.
@@ -41,16 +49,17 @@ statements! {
     Now = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
     NextNumber = "SELECT nextval('number')";
 
-    Campaign = "SELECT id, key, name, state, priority, weight, deadline, calendar, retry, spec, omitted
+    Campaign = "SELECT id, key, name, state, priority, weight, deadline, calendar, retry, spec, omitted, hooks
         FROM campaign WHERE id = $1";
-    Campaigns = "SELECT id, key, name, state, priority, weight, deadline, calendar, retry, spec, omitted
+    Campaigns = "SELECT id, key, name, state, priority, weight, deadline, calendar, retry, spec, omitted, hooks
         FROM campaign ORDER BY id";
     CampaignIds = "SELECT id FROM campaign ORDER BY id";
     PutCampaign = "INSERT INTO campaign (id, key, name, state, priority, weight, deadline, calendar, retry, spec,
-            omitted) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+            omitted, hooks) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
         ON CONFLICT (id) DO UPDATE SET key = excluded.key, name = excluded.name, state = excluded.state,
             priority = excluded.priority, weight = excluded.weight, deadline = excluded.deadline,
-            calendar = excluded.calendar, retry = excluded.retry, spec = excluded.spec, omitted = excluded.omitted";
+            calendar = excluded.calendar, retry = excluded.retry, spec = excluded.spec, omitted = excluded.omitted,
+            hooks = excluded.hooks";
     PutSegment = "INSERT INTO segment (campaign, number, digest, files, bytes) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (campaign, number) DO UPDATE SET digest = excluded.digest, files = excluded.files,
             bytes = excluded.bytes";
@@ -133,6 +142,19 @@ statements! {
     RemoveFault = "DELETE FROM fault WHERE shard = $1 AND sha256(path) = sha256($2)";
     FaultSums = "SELECT code, given_up, count(*), sum(bytes)::bigint FROM fault WHERE campaign = $1
         GROUP BY code, given_up ORDER BY code, given_up";
+
+    PutNotice = concat!("INSERT INTO notice (", notice!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+            $13, $14, $15, $16, $17, $18, $19, $20, $21)
+        ON CONFLICT (number) DO UPDATE SET given_up = excluded.given_up, tries = excluded.tries,
+            not_before = excluded.not_before, taker = excluded.taker, failure = excluded.failure");
+    RemoveNotice = "DELETE FROM notice WHERE number = $1";
+    Notice = concat!("SELECT ", notice!(), " FROM notice WHERE number = $1");
+    /// The first that no other transaction has locked, and it is locked.
+    FirstNotice = concat!("SELECT ", notice!(), " FROM notice
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
+        FOR UPDATE SKIP LOCKED");
+    CountNotices = "SELECT count(*) FROM notice WHERE campaign = $1";
+    Notices = concat!("SELECT ", notice!(), " FROM notice WHERE campaign = $1 AND number > $2 ORDER BY number LIMIT $3");
 
     Leader = "SELECT term, holder, until FROM leader";
     PutLeader = "INSERT INTO leader (one, term, holder, until) VALUES (1, $1, $2, $3)

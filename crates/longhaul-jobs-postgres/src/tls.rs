@@ -81,7 +81,10 @@ impl Sealer {
 }
 
 /// The authorities of a file, or of this host.
-fn authorities(file: Option<&Path>) -> Result<RootCertStore, PostgresError> {
+///
+/// # Errors
+/// [`PostgresError::Authorities`] if there are none that could be read.
+pub fn authorities(file: Option<&Path>) -> Result<RootCertStore, PostgresError> {
     let of_host = HOST_AUTHORITIES.iter().map(Path::new).find(|path| path.exists());
     let path = file.or(of_host).unwrap_or(Path::new(HOST_AUTHORITIES[0]));
     let failed = |why: String| PostgresError::Authorities { path: path.to_owned(), why };

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use longhaul_jobs::columns::{
     Columns, columns_of_link_state, columns_of_place, number, number_of_campaign_state, number_of_fault_state,
-    number_of_kind, text_of_hold,
+    number_of_kind, number_of_notice, text_of_hold,
 };
 use longhaul_jobs::{
-    Campaign, CampaignId, Due, FailedFile, FaultSum, JobsError, Leader, Link, LinkId, Micros, OmittedName, Permit,
-    PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId, Micros, Notice,
+    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
 };
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
@@ -98,10 +98,11 @@ impl Rows for SqliteRows<'_> {
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.write(
-            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+            "INSERT INTO campaign VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
                 state = excluded.state, priority = excluded.priority, weight = excluded.weight,
                 deadline = excluded.deadline, calendar = excluded.calendar, retry = excluded.retry,
-                spec = excluded.spec, name = excluded.name, key = excluded.key, omitted = excluded.omitted",
+                spec = excluded.spec, name = excluded.name, key = excluded.key, omitted = excluded.omitted,
+                hooks = excluded.hooks",
             params![
                 number(campaign.id.0)?,
                 campaign.key.0,
@@ -114,6 +115,7 @@ impl Rows for SqliteRows<'_> {
                 campaign.retry.to_string(),
                 campaign.spec,
                 number(campaign.omitted)?,
+                campaign.hooks.to_string(),
             ],
         )
     }
@@ -362,6 +364,63 @@ impl Rows for SqliteRows<'_> {
         let statement = "SELECT code, given_up, count(*), sum(bytes) FROM fault WHERE campaign = ?
             GROUP BY code, given_up ORDER BY code, given_up";
         self.list(statement, params![number(campaign.0)?], |columns| columns.fault_sum())
+    }
+
+    fn put_notice(&mut self, notice: &Notice) -> Answer<()> {
+        let Notice { event, delivery, .. } = notice;
+        let shard = event.shard;
+        self.write(
+            "INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                number(notice.number)?,
+                notice.hook.as_str(),
+                number(notice.campaign.0)?,
+                number_of_notice(event.kind),
+                shard.map(|shard| number(shard.id.0)).transpose()?,
+                shard.map(|shard| number(shard.link.0)).transpose()?,
+                shard.map(|shard| number(shard.fence.0)).transpose()?,
+                event.state.as_str(),
+                number(event.total.files)?,
+                number(event.total.bytes)?,
+                number(event.done.files)?,
+                number(event.done.bytes)?,
+                number(event.failed.files)?,
+                number(event.failed.bytes)?,
+                event.code_name(),
+                number(event.at.0)?,
+                delivery.given_up,
+                delivery.tries,
+                number(delivery.not_before.0)?,
+                delivery.taker.0,
+                delivery.failure_text(),
+            ],
+        )
+    }
+
+    fn remove_notice(&mut self, at: u64) -> Answer<()> {
+        self.write("DELETE FROM notice WHERE number = ?", params![number(at)?])
+    }
+
+    fn notice(&mut self, at: u64) -> Answer<Option<Notice>> {
+        self.one("SELECT * FROM notice WHERE number = ?", params![number(at)?], |columns| columns.notice())
+    }
+
+    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
+        let (now, latest) = bounds(due)?;
+        let statement = "SELECT * FROM notice WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?)
+            ORDER BY number LIMIT 1";
+        self.one(statement, params![hook.as_str(), now, latest], |columns| columns.notice())
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
+        let statement = "SELECT count(*) FROM notice WHERE campaign = ?";
+        Ok(self.one(statement, params![number(campaign.0)?], |columns| columns.count())?.unwrap_or(0))
+    }
+
+    fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {
+        let statement = "SELECT * FROM notice WHERE campaign = ? AND number > ? ORDER BY number LIMIT ?";
+        let values = params![number(campaign.0)?, number(after)?, number(most as u64)?];
+        self.list(statement, values, |columns| columns.notice())
     }
 
     fn leader(&mut self) -> Answer<Option<Leader>> {

@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 2] = [FIRST, SECOND];
+pub(crate) const MIGRATIONS: [&str; 3] = [FIRST, SECOND, THIRD];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -94,6 +94,21 @@ CREATE TABLE omitted (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Hooks, and what they are to be told.
+const THIRD: &str = "
+ALTER TABLE campaign ADD COLUMN hooks TEXT NOT NULL DEFAULT '';
+CREATE TABLE notice (
+    number INTEGER PRIMARY KEY, hook TEXT NOT NULL, campaign INTEGER NOT NULL, kind INTEGER NOT NULL,
+    shard INTEGER, link INTEGER, fence INTEGER, state TEXT NOT NULL, total_files INTEGER NOT NULL,
+    total_bytes INTEGER NOT NULL, done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL,
+    failed_files INTEGER NOT NULL, failed_bytes INTEGER NOT NULL, code TEXT, at INTEGER NOT NULL,
+    given_up INTEGER NOT NULL, tries INTEGER NOT NULL, not_before INTEGER NOT NULL, taker BLOB NOT NULL,
+    failure TEXT
+) STRICT;
+CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
+CREATE INDEX notice_campaign ON notice (campaign, number);
+";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -133,7 +148,7 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 3] = [FIRST, SECOND, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 4] = [FIRST, SECOND, THIRD, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -147,7 +162,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 3, known: 2, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 4, known: 3, .. }), "{refused}");
     }
 
     #[test]

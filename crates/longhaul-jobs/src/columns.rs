@@ -9,9 +9,9 @@ use crate::codes::code_of_name;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
 use crate::rows::{
-    BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, OmittedName,
-    Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries,
-    Weight,
+    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease, Link, LinkState,
+    Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment,
+    Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
 };
 use crate::store::{FaultSum, ShardSum};
 
@@ -121,6 +121,7 @@ impl<'a> Columns<'a> {
             retry: self.text()?.parse().map_err(|_| bad("retry rules are none"))?,
             spec: self.long()?,
             omitted: self.count()?,
+            hooks: self.text()?.parse().map_err(|_| bad("hooks are none"))?,
         })
     }
 
@@ -255,6 +256,48 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// A row of `notice`.
+    pub fn notice(&mut self) -> Read<Notice> {
+        Ok(Notice {
+            number: self.count()?,
+            hook: HookKey::new(&self.text()?).ok_or(JobsError::BadRow("a hook has no key"))?,
+            campaign: CampaignId(self.count()?),
+            event: self.notice_event()?,
+            delivery: Delivery {
+                given_up: self.count()? != 0,
+                tries: self.small()?,
+                not_before: self.micros()?,
+                taker: ClaimId(self.bytes()?),
+                failure: self.0.text()?.map(PlainText::from),
+            },
+        })
+    }
+
+    fn notice_event(&mut self) -> Read<NoticeEvent> {
+        let kind = NoticeKind::ALL.get(self.small()? as usize).copied();
+        let (shard, link, fence) = (self.maybe_count()?, self.maybe_count()?, self.maybe_count()?);
+        let shard = match (shard, link, fence) {
+            (Some(id), Some(link), Some(fence)) => {
+                Some(NoticeShard { id: ShardId(id), link: LinkId(link), fence: Fence(fence) })
+            }
+            _ => None,
+        };
+        Ok(NoticeEvent {
+            kind: kind.ok_or(JobsError::BadRow("there is no such event"))?,
+            shard,
+            state: PlainText::from(self.text()?),
+            total: self.amount()?,
+            done: self.amount()?,
+            failed: self.amount()?,
+            code: self
+                .0
+                .text()?
+                .map(|name| code_of_name(&name).ok_or(JobsError::BadRow("there is no such fault")))
+                .transpose()?,
+            at: self.micros()?,
+        })
+    }
+
     /// The row of `leader`, without its number.
     pub fn leader(&mut self) -> Read<Leader> {
         let (term, holder) = (self.count()?, MoverId(self.bytes()?));
@@ -329,6 +372,15 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
     match state {
         FaultState::Waiting => 0,
         FaultState::GivenUp => 1,
+    }
+}
+
+/// The column `kind` of a notice: its place among all kinds.
+pub const fn number_of_notice(kind: NoticeKind) -> i64 {
+    match kind {
+        NoticeKind::Shard => 0,
+        NoticeKind::Campaign => 1,
+        NoticeKind::Fault => 2,
     }
 }
 

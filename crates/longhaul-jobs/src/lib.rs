@@ -35,9 +35,9 @@ pub use memory::Memory;
 pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
-    BackOff, Campaign, CampaignState, FailedFile, FaultState, Hold, Leader, Lease, Link, LinkState, Meter, OmittedName,
-    Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries,
-    Weight,
+    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookError, HookKey, HookWish, HookWishes,
+    Leader, Lease, Link, LinkState, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit,
+    PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
 };
 pub use store::{FaultSum, Rows, ShardSum, Store};
 pub use tenure::Tenure;

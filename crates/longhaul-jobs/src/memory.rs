@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ROW_NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, Leader, Link, OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind,
-    ShardState, Site,
+    Campaign, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName, Permit, PermitPlace, Segment, Shard,
+    ShardKind, ShardState, Site,
 };
 use crate::store::{FaultSum, Rows, ShardSum, Store};
 
@@ -28,6 +28,7 @@ pub struct Memory {
     shards: BTreeMap<ShardId, Shard>,
     permits: BTreeMap<(PermitPlace, u32), Permit>,
     faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    notices: BTreeMap<u64, Notice>,
     leader: Option<Leader>,
 }
 
@@ -45,6 +46,11 @@ impl Memory {
     /// All permits.
     pub fn all_permits(&self) -> impl Iterator<Item = &Permit> {
         self.permits.values()
+    }
+
+    /// All notices.
+    pub fn all_notices(&self) -> impl Iterator<Item = &Notice> {
+        self.notices.values()
     }
 
     /// All failed files.
@@ -280,6 +286,38 @@ impl Rows for Memory {
             row.amount = sum(row.amount, Amount { files: 1, bytes: fault.bytes })?;
         }
         Ok(sums.into_values().collect())
+    }
+
+    fn put_notice(&mut self, notice: &Notice) -> Result<(), JobsError> {
+        let Notice { event, delivery, .. } = notice;
+        bounded(&[notice.number, event.at.0, delivery.not_before.0])?;
+        bounded(&[event.total.files, event.total.bytes, event.done.files, event.done.bytes])?;
+        bounded(&[event.failed.files, event.failed.bytes])?;
+        self.notices.insert(notice.number, notice.clone());
+        Ok(())
+    }
+
+    fn remove_notice(&mut self, number: u64) -> Result<(), JobsError> {
+        self.notices.remove(&number);
+        Ok(())
+    }
+
+    fn notice(&mut self, number: u64) -> Result<Option<Notice>, JobsError> {
+        Ok(self.notices.get(&number).cloned())
+    }
+
+    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError> {
+        let is_due = |notice: &&Notice| !notice.delivery.given_up && due.has_passed(notice.delivery.not_before);
+        Ok(self.notices.values().filter(|notice| notice.hook == *hook).find(is_due).cloned())
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId) -> Result<u64, JobsError> {
+        Ok(self.notices.values().filter(|notice| notice.campaign == campaign).count() as u64)
+    }
+
+    fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Result<Vec<Notice>, JobsError> {
+        let of = |notice: &&Notice| notice.campaign == campaign && notice.number > after;
+        Ok(self.notices.values().filter(of).take(most).cloned().collect())
     }
 
     fn leader(&mut self) -> Result<Option<Leader>, JobsError> {

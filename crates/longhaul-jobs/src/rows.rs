@@ -13,8 +13,10 @@ use crate::ids::{Amount, CampaignId, CampaignKey, Claim, LinkId, Micros, MoverId
 use crate::retry::RetryRules;
 
 mod link;
+mod notice;
 
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
+pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct Campaign {
     pub spec: Vec<u8>,
     /// Names of its sources that could not be read when it was planned, and so are in no shard.
     pub omitted: u64,
+    /// The hooks that are told of it.
+    pub hooks: HookWishes,
 }
 
 /// A name of a source that could not be read when a campaign was planned. Of many such names the
@@ -464,6 +468,19 @@ impl ShardKind {
         ShardKind::Held,
         ShardKind::Cancelled,
     ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ShardKind::Planned => "planned",
+            ShardKind::Ready => "ready",
+            ShardKind::Leased => "leased",
+            ShardKind::Done => "done",
+            ShardKind::Partial => "partial",
+            ShardKind::Held => "held",
+            ShardKind::Cancelled => "cancelled",
+        }
+    }
 
     /// Whether nothing of the shard is left to be done.
     pub const fn is_settled(self) -> bool {

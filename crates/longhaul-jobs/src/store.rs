@@ -8,7 +8,8 @@ use longhaul_core::FaultCode;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, Leader, Link, OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind, Site,
+    Campaign, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName, Permit, PermitPlace, Segment, Shard,
+    ShardKind, Site,
 };
 
 /// A place where the queue's rows are kept.
@@ -138,6 +139,20 @@ pub trait Rows {
     fn remove_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError>;
     /// Sums over the failed files of a campaign.
     fn fault_sums(&mut self, campaign: CampaignId) -> Result<Vec<FaultSum>, JobsError>;
+
+    /// Writes a notice.
+    fn put_notice(&mut self, notice: &Notice) -> Result<(), JobsError>;
+    /// Removes a notice.
+    fn remove_notice(&mut self, number: u64) -> Result<(), JobsError>;
+    /// A notice.
+    fn notice(&mut self, number: u64) -> Result<Option<Notice>, JobsError>;
+    /// The notice to a hook with the lowest number that is not given up, and whose time has come. A
+    /// backend with row locks gives the first that no other transaction has locked, and locks it.
+    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError>;
+    /// Notices of a campaign.
+    fn count_notices(&mut self, campaign: CampaignId) -> Result<u64, JobsError>;
+    /// Notices of a campaign with a higher number, so many at most.
+    fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Result<Vec<Notice>, JobsError>;
 
     /// The leader.
     fn leader(&mut self) -> Result<Option<Leader>, JobsError>;

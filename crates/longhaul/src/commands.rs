@@ -13,6 +13,7 @@ mod key;
 mod ls;
 mod manifest;
 mod manual;
+mod mover;
 mod pipe;
 mod serve;
 mod set;
@@ -98,6 +99,9 @@ pub fn run_part(context: Context) -> Option<Result<Exit, Error>> {
     let name = context.line.first();
     if broker::is_name(name, broker::NAME) {
         return Some(broker::run(context.line, context));
+    }
+    if broker::is_name(name, mover::NAME) {
+        return Some(mover::run(context.line, context));
     }
     broker::is_name(name, deputy::NAME).then(|| deputy::run(context.line, context))
 }

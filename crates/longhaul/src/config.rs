@@ -9,6 +9,7 @@
 
 mod authorize;
 mod client;
+mod hooks;
 mod places;
 mod revoke;
 mod rights;
@@ -31,7 +32,7 @@ pub(crate) use client::client_keys;
 pub use places::Places;
 pub use revoke::revoke;
 pub use rights::parse_rights;
-pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, Watching};
+pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, MoverConfig, Watching};
 pub use strict::check as check_strictly;
 
 /// Reads a config file. A file that others may write to is refused.

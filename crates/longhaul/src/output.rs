@@ -33,8 +33,8 @@ mod voice;
 mod words;
 
 pub use admin::{
-    AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminRootBody, AdminSessionBody,
-    AdminStatusBody, AdminStoredBody, AdminTelling,
+    AdminClientBody, AdminDoneBody, AdminForm, AdminGrantBody, AdminLoadBody, AdminMoverBody, AdminRootBody,
+    AdminSessionBody, AdminStatusBody, AdminStoredBody, AdminTelling,
 };
 pub use bench::{
     FillTelling, IopsTelling, LabTelling, MatrixCell, MatrixTelling, NetTelling, PileupTelling, ScanTelling,

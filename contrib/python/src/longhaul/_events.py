@@ -275,6 +275,7 @@ class JobRules(Part):
     deadline: Optional[str] = None
     calendar: str = ""
     retry_rules: str = ""
+    hooks: str = ""
 
 
 @dataclass(frozen=True)
@@ -364,6 +365,17 @@ class JobHeld(Event):
 
 
 @dataclass(frozen=True)
+class JobHook(Event):
+    """A hook of a campaign, and what it is to be told."""
+
+    hook: str = ""
+    events: Tuple[str, ...] = ()
+    waiting: int = 0
+    given_up: int = 0
+    failure: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class JobOmitted(Event):
     """A name that could not be read when a campaign was planned: it is in no shard."""
 
@@ -432,6 +444,7 @@ TYPES: Dict[str, Type[Event]] = {
     "job_part": JobPart,
     "job_left": JobLeft,
     "job_held": JobHeld,
+    "job_hook": JobHook,
     "job_omitted": JobOmitted,
     "job_fault": JobFault,
     "job_shard": JobShard,

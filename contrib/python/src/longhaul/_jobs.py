@@ -16,6 +16,7 @@ from ._events import (
     JobCampaign,
     JobFault,
     JobHeld,
+    JobHook,
     JobLeft,
     JobOmitted,
     JobPart,
@@ -43,6 +44,8 @@ class Shown:
     left: JobLeft
     held: Tuple[JobHeld, ...] = ()
     """The shards that wait for a user."""
+    hooks: Tuple[JobHook, ...] = ()
+    """The hooks that are told of it."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ def ls(queue: Optional[Location]) -> Command[List[JobCampaign]]:
 
 def show(campaign: CampaignName, queue: Optional[Location]) -> Command[Shown]:
     def read(events: List[Event]) -> Shown:
-        return Shown(_the(JobCampaign)(events), _the(JobLeft)(events), tuple(_all(JobHeld, events)))
+        held, hooks = tuple(_all(JobHeld, events)), tuple(_all(JobHook, events))
+        return Shown(_the(JobCampaign)(events), _the(JobLeft)(events), held, hooks)
 
     return Command(_named("show", campaign, _options.QUEUE, {"queue": queue}), read)
 

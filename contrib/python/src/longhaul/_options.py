@@ -116,6 +116,7 @@ class CampaignOptions(TrustOptions, RuleOptions, total=False):
     deadline: Deadline
     calendar: str
     retry_rules: Union[str, Mapping[str, int]]
+    hook: Union[str, Sequence[str]]
     shard_files: int
     shard_bytes: Size
 
@@ -249,6 +250,7 @@ CAMPAIGN: Dict[str, Option] = {
     "deadline": Option("--deadline", _deadline),
     "calendar": Option("--calendar", _text),
     "retry_rules": Option("--retry-rules", _retry_rules),
+    "hook": Option("--hook", _text, repeats=True),
     "shard_files": Option("--shard-files", _text),
     "shard_bytes": Option("--shard-bytes", _size),
 }
@@ -275,6 +277,7 @@ MOVER: Dict[str, Option] = {
     "max_time": Option("--max-time", _time),
     "movers": Option("--movers", _text),
     "memory": RULES["memory"],
+    "hooks": Option("--hooks", location),
 }
 
 

@@ -159,6 +159,7 @@ def run(
     max_time: Optional[Time] = None,
     movers: Optional[int] = None,
     memory: Optional[Size] = None,
+    hooks: Optional[Location] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),
@@ -170,5 +171,5 @@ def run(
     `PartialError` unless all files stand then. With `max_time` it ends after that time, and raises
     `TemporaryError` if something is left. With `events=False` no event is kept for reading.
     """
-    orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "queue": queue}
-    return _jobs.mover(campaign, extra_args, events, {**orders, **options})
+    orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "hooks": hooks}
+    return _jobs.mover(campaign, extra_args, events, {**orders, "queue": queue, **options})

@@ -8,16 +8,18 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, add_campaign, add_segment, beat, cancel,
-    claim, finish, hold, lead, note_omitted, raise, release, retry, schedule, set_link_state, take_back_segments,
+    Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, Telling, add_campaign, add_segment,
+    beat, cancel, claim, finish, hold, lead, note_omitted, raise, release, retry, schedule, set_link_state,
+    settle_notice, take_back_segments, take_notice,
 };
 use longhaul_jobs::{
-    Amount, CampaignId, Claim, ClaimId, Cut, Fence, Hold, JobsError, LinkId, LinkState, Memory, Micros, MoverId,
-    OmittedName, PermitPlace, Rows, Segment, ShardId, ShardKind, SiteId, Store,
+    Amount, CampaignId, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError, LinkId, LinkState, Memory, Micros,
+    MoverId, OmittedName, PermitPlace, Rows, Segment, ShardId, ShardKind, SiteId, Store,
 };
 
 use crate::random::{Random, begin};
@@ -106,7 +108,24 @@ impl<S: Store> Pair<S> {
             }
             _ => {}
         }
+        self.tell_hooks();
         self.both(|rows| left(rows, campaign));
+    }
+
+    /// Takes a notice, and says how it went, or nothing, as a mover does that dies.
+    fn tell_hooks(&mut self) {
+        let hooks = ["none", "chat", "mail"].map(|key| HookKey::new(key).unwrap());
+        let (taker, chance) = (ClaimId(self.random.id()), self.random.next());
+        let taken = self.both(|rows| take_notice(rows, &hooks, (taker, Duration::from_secs(30)))).flatten();
+        let Some(taken) = taken else { return };
+        let words = PlainText::from("it says no");
+        let telling = match self.random.below(4) {
+            0 => Telling::Told,
+            1 => Telling::Failed { words, tries_max: 2, chance },
+            2 => Telling::HandedBack,
+            _ => return,
+        };
+        self.both(|rows| settle_notice(rows, &taken.notice, &telling));
     }
 
     /// A claim that was given out, mostly one of the last.
@@ -176,6 +195,7 @@ impl<S: Store> Pair<S> {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
+            self.both(|rows| Ok((rows.count_notices(campaign)?, rows.notices(campaign, 7, 1000)?)));
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();
                 for shard in shards {

@@ -39,7 +39,8 @@ pub(crate) fn begin(rows: &mut dyn Rows, campaigns: u64, shards: u64) -> Result<
     for at in 0..campaigns {
         let retry = "changed=2, not-found=1".parse().unwrap();
         let spec = vec![0, 255, at as u8];
-        let new = NewCampaign { name: format!("campaign {at}"), retry, spec, ..NewCampaign::default() };
+        let hooks = "mail:campaign,fault chat:shard,campaign,fault".parse().unwrap();
+        let new = NewCampaign { name: format!("campaign {at}"), retry, spec, hooks, ..NewCampaign::default() };
         let campaign = add_campaign(rows, &new)?;
         let total = Amount { files: 10, bytes: 100 };
         let cuts: Vec<Cut> = (0..shards).map(|at| Cut { first: at * 10, end: at * 10 + 10, total }).collect();

@@ -12,7 +12,8 @@ use crate::ids::{Amount, CampaignId, CampaignKey, LinkId, Micros, ShardId, SiteI
 use crate::plan::Cut;
 use crate::retry::RetryRules;
 use crate::rows::{
-    BackOff, Campaign, CampaignState, Link, LinkState, Meter, OmittedName, Part, Priority, Segment, Shard, Site, Weight,
+    BackOff, Campaign, CampaignState, HookWishes, Link, LinkState, Meter, OmittedName, Part, Priority, Segment, Shard,
+    Site, Weight,
 };
 use crate::store::Rows;
 
@@ -35,6 +36,8 @@ pub struct NewCampaign {
     pub retry: RetryRules,
     /// Sources, destinations and rules of its transfers.
     pub spec: Vec<u8>,
+    /// The hooks that are told of it.
+    pub hooks: HookWishes,
 }
 
 /// The movers that a site allows at a time, one at least.
@@ -129,6 +132,7 @@ pub fn add_campaign(rows: &mut dyn Rows, new: &NewCampaign) -> Result<CampaignId
         retry: new.retry.clone(),
         spec: new.spec.clone(),
         omitted: 0,
+        hooks: new.hooks.clone(),
     })?;
     Ok(id)
 }

@@ -7,7 +7,7 @@
 use longhaul_core::FaultCode;
 
 use super::add::join_running;
-use super::{campaign_of, link_of};
+use super::{campaign_of, link_of, notices};
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, ShardId};
 use crate::rows::{BackOff, Campaign, CampaignState, FaultState, Hold, LinkState, ShardKind, ShardState, Tries};
@@ -64,15 +64,16 @@ pub fn release(rows: &mut dyn Rows, id: CampaignId) -> Result<(), JobsError> {
 /// [`JobsError::WrongState`] if it is done, [`JobsError::NoCampaign`], [`JobsError::Store`].
 pub fn cancel(rows: &mut dyn Rows, id: CampaignId) -> Result<(), JobsError> {
     let mut campaign = campaign_of(rows, id)?;
-    if campaign.state == CampaignState::Done {
-        return Err(wrong_state(&campaign));
+    match campaign.state {
+        CampaignState::Cancelled => return Ok(()),
+        CampaignState::Done => return Err(wrong_state(&campaign)),
+        _ => campaign.state = CampaignState::Cancelled,
     }
-    campaign.state = CampaignState::Cancelled;
     rows.put_campaign(&campaign)?;
     for kind in [ShardKind::Planned, ShardKind::Ready, ShardKind::Held] {
         change_shards(rows, id, kind, ShardState::Cancelled)?;
     }
-    Ok(())
+    notices::note_campaign(rows, &campaign)
 }
 
 /// Has faults tried again that were given up, of the settled shards behind `after`, a thousand at

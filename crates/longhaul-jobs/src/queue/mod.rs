@@ -9,6 +9,7 @@ mod beat;
 mod claim;
 mod control;
 mod finish;
+mod notices;
 mod permits;
 mod schedule;
 
@@ -20,6 +21,7 @@ pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, raise};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
+pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice};
 pub use schedule::{Scheduled, lead, resign, schedule};
 
 use crate::error::JobsError;

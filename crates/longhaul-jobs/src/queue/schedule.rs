@@ -10,13 +10,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use longhaul_core::FaultCode;
+
 use super::finish::VAIN_MAX;
-use super::{campaign_of, given_back, permits};
+use super::{campaign_of, given_back, notices, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{CampaignId, Due, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
 use crate::retry::PAUSE_MAX;
-use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, ShardKind, ShardState};
+use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, NoticeKind, ShardKind, ShardState};
 use crate::store::Rows;
 use crate::tenure::LEASE;
 
@@ -134,6 +136,7 @@ fn running_or_done(rows: &mut dyn Rows, id: CampaignId) -> Result<Turn, JobsErro
     }
     campaign.state = CampaignState::Done;
     rows.put_campaign(&campaign)?;
+    notices::note_campaign(rows, &campaign)?;
     Ok(Turn::Done)
 }
 
@@ -159,6 +162,9 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
             state => state,
         };
         rows.put_shard(&shard)?;
+        if let ShardState::Held(_) = shard.state {
+            notices::note_shard(rows, &campaign, &shard, (NoticeKind::Fault, Some(FaultCode::Lost)))?;
+        }
     }
     Ok(lapsed.len() as u64)
 }

@@ -16,6 +16,7 @@ use crate::rows::{CampaignState, FaultState, Hold, LinkState, OmittedName, Prior
 use crate::store::Store;
 
 mod faults;
+mod notices;
 mod order;
 
 /// A queue with one link, on which so many movers may be.

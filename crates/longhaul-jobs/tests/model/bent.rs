@@ -4,8 +4,9 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, JobsError, Leader, Link, LinkId, Micros,
-    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, HookKey, JobsError, Leader, Link, LinkId, Micros,
+    Notice, OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site,
+    SiteId,
 };
 
 use crate::mutants::Mutant;
@@ -207,6 +208,30 @@ impl Rows for Bent<'_> {
 
     fn fault_sums(&mut self, campaign: CampaignId) -> Answer<Vec<FaultSum>> {
         self.rows.fault_sums(campaign)
+    }
+
+    fn put_notice(&mut self, notice: &Notice) -> Answer<()> {
+        self.rows.put_notice(notice)
+    }
+
+    fn remove_notice(&mut self, number: u64) -> Answer<()> {
+        self.rows.remove_notice(number)
+    }
+
+    fn notice(&mut self, number: u64) -> Answer<Option<Notice>> {
+        self.rows.notice(number)
+    }
+
+    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
+        self.rows.first_notice(hook, due)
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
+        self.rows.count_notices(campaign)
+    }
+
+    fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {
+        self.rows.notices(campaign, after, most)
     }
 
     fn leader(&mut self) -> Answer<Option<Leader>> {

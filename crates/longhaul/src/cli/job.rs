@@ -4,6 +4,7 @@
 //! defaults.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
@@ -104,6 +105,10 @@ pub struct JobAddArgs {
     /// may pass, else 1]
     #[arg(long, value_name = "RULES")]
     pub retry_rules: Option<OsString>,
+    /// Tell a hook of movers' hosts of the campaign: KEY, or KEY:EVENT,EVENT with events of shard,
+    /// campaign and fault; may be repeated [default: none, and campaign,fault]
+    #[arg(long, value_name = "HOOK")]
+    pub hook: Vec<OsString>,
     /// Files of a shard, at most [default: 10000]
     #[arg(long, value_name = "N")]
     pub shard_files: Option<OsString>,
@@ -202,6 +207,9 @@ pub struct JobRunArgs {
     /// Buffers of each shard's transfer [default: as the campaign says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// The file of this host's hooks [default: $XDG_CONFIG_HOME/longhaul/hooks.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub hooks: Option<PathBuf>,
     /// The queue.
     #[command(flatten)]
     pub queue: JobQueueArgs,

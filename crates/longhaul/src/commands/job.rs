@@ -8,7 +8,7 @@
 
 mod add;
 mod follow;
-mod keys_kept;
+pub(super) mod keys_kept;
 mod look;
 mod plan;
 mod run;

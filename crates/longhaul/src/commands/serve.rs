@@ -5,6 +5,7 @@
 //! administrator asks for, `watch` has the audit log and the listener of whoever watches. The
 //! service itself is the engine's.
 
+mod mover;
 mod reload;
 mod upkeep;
 mod watch;
@@ -12,6 +13,7 @@ mod watch;
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -22,13 +24,14 @@ use longhaul_net::Identity;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
+use self::mover::{MoverBeside, MoverFigures};
 use self::reload::{Fixed, Reloader, Sources};
 use self::upkeep::Asked;
 use self::watch::WatchParts;
 use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
-use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
+use crate::config::{ClientFile, CommandLineRoot, Daemon, MoverConfig, check_strictly};
 use crate::confine::{self, Confined, OwnFiles, Purpose};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -40,6 +43,8 @@ use crate::signals::{self, Asking, Hangup};
 
 /// The process that starts others for users, and the socket to it.
 type StartedBroker = (Child, OwnedFd);
+/// The mover, and the socket to it.
+type StartedMover = (Child, UnixStream);
 
 /// Runs the command.
 ///
@@ -81,6 +86,7 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
         check_identity(&identity)?;
         socket.as_deref().map_or(Ok(()), admin::check)?;
         watching.check()?;
+        daemon.mover.as_ref().map_or(Ok(()), |mover| super::mover::check(mover, state.as_deref()))?;
         doubts.extend(check_targets(&config)?);
         let confined = confine::confine(&confinement, &needed(), Purpose::Check)?;
         return Ok(tell_checked(&config, doubts, &confined, (talk, talker)));
@@ -92,15 +98,18 @@ fn serve(args: &ServeArgs, talk: Talk, context: Context) -> Result<Exit, Error> 
     tell_the_lonely(&config, path.as_deref(), talker);
     // While this process has one thread, may change users and has no secret.
     let broker = start_broker(&config, path.as_deref(), talk)?;
+    let form = if watching.log_json { LogForm::Json } else { LogForm::Text };
+    let mover = start_mover(daemon.mover.as_ref(), path.as_deref(), (&identity, level(talk), form))?;
     let loaded = keys::load_or_make(&identity, talker)?;
     let sockets = if passed.is_empty() { bind_addresses(&config.listen)? } else { tell_passed(passed, talker) };
     // Here powers are given up, for good: what needs them stands above, and threads begin below.
     let confined = confine::confine(&confinement, &needed(), Purpose::Serve)?;
     tell_confined(&confined);
     let identity_default = identity_default().ok();
-    let fixed = Fixed { identity, identity_default, confinement, socket_named, socket, watching, state };
+    let fixed =
+        Fixed { identity, identity_default, confinement, socket_named, socket, watching, mover: daemon.mover, state };
     let sources = Sources { config: path, roots, fixed, confined: Arc::new(confined) };
-    super::block_on(listen_until_stopped((config, sockets, broker), loaded, sources, (talk, talker)))?
+    super::block_on(listen_until_stopped((config, sockets, (broker, mover)), loaded, sources, (talk, talker)))?
 }
 
 /// Starts the process that starts others for users, if a client has one.
@@ -115,6 +124,16 @@ fn start_broker(config: &ServeConfig, path: Option<&Path>, talk: Talk) -> Result
         return Err(Error::Combination { why, hint });
     }
     super::broker::start(path, level(talk)).map(Some)
+}
+
+/// Starts the mover, if the config has one: that is in a file, which the mover reads itself.
+fn start_mover(
+    mover: Option<&MoverConfig>,
+    path: Option<&Path>,
+    (identity, level, form): (&Path, &str, LogForm),
+) -> Result<Option<StartedMover>, Error> {
+    let (Some(_), Some(path)) = (mover, path) else { return Ok(None) };
+    super::mover::start(path, identity, (level, form)).map(Some)
 }
 
 /// Tells how this process is confined; what is missing is a warning.
@@ -221,7 +240,7 @@ fn tell_the_lonely(config: &ServeConfig, path: Option<&Path>, talker: Talker) {
 }
 
 async fn listen_until_stopped(
-    (config, sockets, broker): (ServeConfig, Vec<OwnedFd>, Option<StartedBroker>),
+    (config, sockets, (broker, mover)): (ServeConfig, Vec<OwnedFd>, (Option<StartedBroker>, Option<StartedMover>)),
     identity: Arc<Identity>,
     sources: Sources,
     (talk, talker): (Talk, Talker),
@@ -242,7 +261,10 @@ async fn listen_until_stopped(
     });
     let service = Service::start_at(config, identity, sockets, (watch.audit(), broker)).await?;
     watch.runs(&service);
-    let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
+    let figures = MoverFigures::default();
+    let mut mover = mover.map(|mover| MoverBeside::hear(mover, figures.clone())).transpose()?;
+    let reloader = Reloader::new(sources, key, service.handle(), watch.log());
+    let admin = look_after(reloader, asked, (socket, figures));
     if let Err(error) = tell_listening(&service, talk, talker) {
         service.shutdown();
         return Ok(output::stdout_failed(error));
@@ -257,7 +279,13 @@ async fn listen_until_stopped(
     service.shutdown();
     notify::stopping("ending every session in order");
     talker.note(format_args!("{}: ending every session in order; once more to stop at once", code.name()));
+    if let Some(mover) = &mut mover {
+        mover.ask_to_end().await;
+    }
     service.wait().await;
+    if let Some(mover) = mover {
+        mover.end().await;
+    }
     watch.end().await;
     // Its socket goes with it.
     if let Some(admin) = admin {
@@ -290,9 +318,13 @@ fn serving(config: &ServeConfig) -> String {
 }
 
 /// Begins to hear signals for a reload, and an administrator. Returns the task of the latter.
-fn look_after(reloader: Arc<Reloader>, asked: Arc<Notify>, socket: Option<AdminSocket>) -> Option<JoinHandle<()>> {
+fn look_after(
+    reloader: Arc<Reloader>,
+    asked: Arc<Notify>,
+    (socket, figures): (Option<AdminSocket>, MoverFigures),
+) -> Option<JoinHandle<()>> {
     tokio::spawn(reloader.clone().reload_when_asked(asked));
-    socket.map(|socket| tokio::spawn(admin::serve(socket, Arc::new(Asked(reloader)))))
+    socket.map(|socket| tokio::spawn(admin::serve(socket, Arc::new(Asked(reloader, figures)))))
 }
 
 fn tell_listening(service: &Service, talk: Talk, talker: Talker) -> io::Result<()> {

@@ -67,6 +67,11 @@ impl Places {
         self.user.as_ref().map(|dir| dir.join("config.toml"))
     }
 
+    /// The file of this user's hooks. `None` if the user has no place for it.
+    pub fn hooks(&self) -> Option<PathBuf> {
+        self.user.as_ref().map(|dir| dir.join("hooks.toml"))
+    }
+
     /// The daemon's config: the named one, else the system's if it exists, else this user's.
     ///
     /// # Errors

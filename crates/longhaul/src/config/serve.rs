@@ -4,11 +4,13 @@
 //! `commands::serve`. Every mistake is found before anything is served, and named with line and
 //! column. Knows no sockets.
 
+mod addresses;
 mod bounds;
 mod confinement;
 mod doubts;
 mod file;
 mod grants;
+mod mover;
 mod nested;
 mod policy;
 mod stored;
@@ -30,6 +32,7 @@ use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
 pub use confinement::{Confine, Confinement};
+pub use mover::MoverConfig;
 pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
@@ -45,6 +48,8 @@ pub struct Daemon {
     pub admin_socket: Option<PathBuf>,
     /// Its logs and its listener for whoever watches.
     pub watching: Watching,
+    /// The mover that it runs beside itself.
+    pub mover: Option<MoverConfig>,
     /// The powers that it gives up.
     pub confinement: Confinement,
     /// Line and column of the `targets` of each root of the file.

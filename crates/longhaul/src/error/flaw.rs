@@ -7,7 +7,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MAX, CHUNK_BYTES_USER_MIN, MEMORY_B
 use longhaul_core::units::{RateError, SizeError};
 use longhaul_core::{ByteCount, Escaped};
 use longhaul_engine::RATE_MIN;
-use longhaul_jobs::{CalendarError, RetryError};
+use longhaul_jobs::{CalendarError, HookError, RetryError};
 
 /// A flaw of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +54,9 @@ pub enum Flaw {
     /// The text is no list of retry rules.
     #[error(transparent)]
     Retry(#[from] RetryError),
+    /// The text names no hook.
+    #[error(transparent)]
+    Hook(#[from] HookError),
     /// A rate at which a transfer would look dead.
     #[error("{}/s is too little: at least {}/s", ByteCount(*.given), ByteCount(RATE_MIN))]
     RateTooLow {

@@ -3,9 +3,9 @@
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
 //! destination, `tally` counts its files as the engine tells of them, `source` looks whether
 //! sources are still what the manifest says, `aside` knows the links that this host cannot serve
-//! now. In: a queue, manifests, and orders how long to go on. Out: reports to the queue, and events
-//! to a [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must
-//! not know the command line.
+//! now, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
+//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
+//! leader's row schedules. Must not know the command line.
 
 mod aside;
 mod claim;
@@ -13,6 +13,7 @@ mod lease;
 mod session;
 mod source;
 mod tally;
+mod telling;
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -23,10 +24,12 @@ use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim, lead, resign, schedule};
 use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use self::aside::LinksAside;
+use self::telling::{FINISHING_MAX, HookPhase};
 use super::faults::fault_of_jobs;
+use super::hooks::Hooks;
 use super::queue::{SharedQueue, is_drained};
 use super::shelf::Shelf;
 use super::spec::{CampaignKeys, HERE};
@@ -36,6 +39,8 @@ use super::spec::{CampaignKeys, HERE};
 pub struct MoverOrders {
     /// Only the links of this campaign are served. `None`: all.
     pub campaign: Option<CampaignId>,
+    /// Only the links of campaigns with these names are served. Empty: all.
+    pub names: Vec<String>,
     /// When it ends by itself.
     pub until: MoverEnd,
     /// The time for which it begins shards; those that run then are handed back. `None`: any.
@@ -98,6 +103,7 @@ pub struct Mover {
     observer: Arc<dyn MoverObserver>,
     id: MoverId,
     aside: LinksAside,
+    hooks: Hooks,
     /// Wakes whoever waits for a shard, as one was settled.
     settled: Notify,
 }
@@ -119,7 +125,13 @@ impl Mover {
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
         let aside = LinksAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
-        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, settled: Notify::new() })
+        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, hooks: Hooks::default(), settled: Notify::new() })
+    }
+
+    /// The same, with hooks of this host.
+    #[must_use]
+    pub fn with_hooks(self, hooks: Hooks) -> Mover {
+        Mover { hooks, ..self }
     }
 
     /// Moves shards until its orders or `halt` end it. Gives the code of what halted it, if it was
@@ -132,6 +144,8 @@ impl Mover {
         let (movers, time_max) = (self.orders.movers.get(), self.orders.time_max);
         let mover = Arc::new(self);
         let (stopper, stopping) = watch::channel(None);
+        let (phase, phases) = watch::channel(HookPhase::Working);
+        let telling = (!mover.hooks.is_empty()).then(|| tokio::spawn(Arc::clone(&mover).tell_hooks(phases)));
         let mut working = JoinSet::new();
         for _ in 0..movers {
             working.spawn(Arc::clone(&mover).work(stopping.clone()));
@@ -165,6 +179,14 @@ impl Mover {
         }
         // The campaigns whose last shard was settled are done now, and not at somebody's next turn.
         mover.schedule().await;
+        if let Some(telling) = telling {
+            // Whoever halts it waits for its end; whoever limits its time can spare some seconds.
+            let last = match ended {
+                Ok(Some(code)) if code != FaultCode::TimedOut => HookPhase::Stopped,
+                _ => HookPhase::Finishing,
+            };
+            finish_telling(telling, (&phase, last), &mut halt).await;
+        }
         let who = mover.id;
         if let Err(error) = mover.queue.transact(move |rows| resign(rows, who)).await {
             tracing::debug!(%error, "the next leader waits until this one's lease has passed");
@@ -240,10 +262,10 @@ impl Mover {
         let start = u64::from(claim_id.0[0]);
         let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
-        let aside = self.aside.now(Instant::now());
+        let (aside, names) = (self.aside.now(Instant::now()), self.orders.names.clone());
         self.queue
             .transact(move |rows| {
-                let mut links = links_of(rows, campaign, served)?;
+                let mut links = links_of(rows, (campaign, &names), served)?;
                 links.retain(|link| !aside.given_up.contains(link));
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
@@ -298,16 +320,34 @@ enum SitesServed {
     ThisHost,
 }
 
-/// The links that a mover serves: those of a campaign, or all. One without a key serves what lies
-/// within this host.
-fn links_of(rows: &mut dyn Rows, campaign: Option<CampaignId>, served: SitesServed) -> Result<Vec<LinkId>, JobsError> {
+/// The links that a mover serves: those of a campaign or of some by their names, or all. One
+/// without a key serves what lies within this host.
+fn links_of(
+    rows: &mut dyn Rows,
+    (campaign, names): (Option<CampaignId>, &[String]),
+    served: SitesServed,
+) -> Result<Vec<LinkId>, JobsError> {
     let here: Vec<_> = rows.sites()?.into_iter().filter(|site| site.name == HERE).map(|site| site.id).collect();
     let is_served = |link: &Link| served == SitesServed::All || here.contains(&link.from) && here.contains(&link.to);
     let mut links: Vec<LinkId> = rows.links()?.iter().filter(|link| is_served(link)).map(|link| link.id).collect();
-    if let Some(campaign) = campaign {
-        let sums = rows.shard_sums(campaign)?;
-        links.retain(|link| sums.iter().any(|sum| sum.link == *link));
+    if campaign.is_none() && names.is_empty() {
+        return Ok(links);
     }
+    let mut sums = Vec::new();
+    for id in rows.campaign_ids()? {
+        let is_meant = match campaign {
+            Some(campaign) => campaign == id,
+            None => match rows.campaign(id) {
+                // A row that makes no sense stops no other.
+                Err(error) if error.is_of_rows() => false,
+                found => found?.is_some_and(|found| names.contains(&found.name)),
+            },
+        };
+        if is_meant {
+            sums.extend(rows.shard_sums(id)?);
+        }
+    }
+    links.retain(|link| sums.iter().any(|sum| sum.link == *link));
     Ok(links)
 }
 
@@ -317,6 +357,28 @@ async fn halted(halt: &mut Halt) -> FaultCode {
         Ok(Some(code)) => code,
         _ => std::future::pending().await,
     }
+}
+
+/// Lets hooks be told of what is due, for a while, unless the mover halts.
+async fn finish_telling(
+    mut telling: JoinHandle<()>,
+    (phase, last): (&watch::Sender<HookPhase>, HookPhase),
+    halt: &mut Halt,
+) {
+    phase.send_replace(last);
+    let told = tokio::select! {
+        told = &mut telling => told,
+        _ = halted(halt), if last == HookPhase::Finishing => stop_telling(&mut telling, phase).await,
+        () = tokio::time::sleep(FINISHING_MAX) => stop_telling(&mut telling, phase).await,
+    };
+    if let Err(error) = told {
+        tracing::debug!(%error, "hooks are told by the next mover");
+    }
+}
+
+async fn stop_telling(telling: &mut JoinHandle<()>, phase: &watch::Sender<HookPhase>) -> Result<(), JoinError> {
+    phase.send_replace(HookPhase::Stopped);
+    telling.await
 }
 
 async fn until(deadline: Option<tokio::time::Instant>) {

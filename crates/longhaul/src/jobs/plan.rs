@@ -284,6 +284,7 @@ mod tests {
                     calendar: Calendar::default(),
                     retry: Default::default(),
                     spec: Vec::new(),
+                    hooks: longhaul_jobs::HookWishes::default(),
                 };
                 Ok((add_campaign(rows, &new)?, link_between(rows, "here", "there")?))
             })

@@ -38,6 +38,25 @@ pub struct AdminStatusBody {
     pub roots: Vec<AdminRootBody>,
     /// The number of clients that may connect.
     pub clients: u64,
+    /// The mover beside it. Null if it has none, or has not heard of it yet.
+    pub mover: Option<AdminMoverBody>,
+}
+
+/// The mover beside a daemon.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AdminMoverBody {
+    /// Shards that it may move at a time.
+    pub movers: u32,
+    /// Shards that it moves.
+    pub shards_moving: u64,
+    /// Shards that it has settled or handed back.
+    pub shards_ended: u64,
+    /// Files that failed in them.
+    pub files_failed: u64,
+    /// Bytes that became durable by it.
+    pub bytes_moved: u64,
+    /// The last fault that concerned no single file. Null if there was none.
+    pub fault: Option<String>,
 }
 
 /// The use that sessions make of a daemon.
@@ -205,6 +224,12 @@ impl<W: Write> AdminTelling<W> {
             let facts: Vec<String> = rate.into_iter().chain(root.stored.as_ref().map(stored)).collect();
             if facts.is_empty() { root.name.clone() } else { format!("{} ({})", root.name, facts.join(", ")) }
         };
+        if let Some(mover) = &body.mover {
+            let AdminMoverBody { movers, shards_moving, shards_ended, bytes_moved, fault, .. } = mover;
+            let fault = fault.as_ref().map(|fault| format!("; last fault: {fault}")).unwrap_or_default();
+            let (ended, moved) = (units::count(*shards_ended, "shard"), ByteCount(*bytes_moved));
+            lines.push(("mover", format!("{shards_moving} of {movers} at work, {ended} ended, {moved}{fault}")));
+        }
         lines.push(("roots", body.roots.iter().map(root).collect::<Vec<_>>().join(", ")));
         self.rows = lines.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
         self.table();

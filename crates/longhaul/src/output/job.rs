@@ -11,13 +11,13 @@ use std::time::Instant;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime};
 use longhaul_jobs::{
-    Amount, Campaign, CampaignState, FailedFile, FaultState, Fence, Hold, Left, LinkState, Micros, OmittedName, Shard,
-    ShardState, TimeLeft,
+    Amount, Campaign, CampaignState, Delivery, FailedFile, FaultState, Fence, Hold, HookWish, Left, LinkState, Micros,
+    Notice, OmittedName, Shard, ShardState, TimeLeft,
 };
 
 use self::bodies::{
-    JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobLeftBody,
-    JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
+    JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody,
+    JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
 };
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
@@ -160,6 +160,7 @@ impl<W: Write> JobTelling<W> {
                 deadline: campaign.deadline.map(time),
                 calendar: campaign.calendar.text(),
                 retry_rules: campaign.retry.to_string(),
+                hooks: campaign.hooks.to_string(),
             },
             from: told.ends.0.clone(),
             to: told.ends.1.clone(),
@@ -245,6 +246,22 @@ impl<W: Write> JobTelling<W> {
         }
         let files = units::count(files_left, "file");
         self.pair("held", &format!("shard {} (fence {}), {files} left: {reason}", shard.id.0, shard.claim.fence.0));
+    }
+
+    /// Tells a hook, and what it is to be told.
+    pub fn hook(&mut self, wish: &HookWish, notices: &[Notice]) {
+        let of = || notices.iter().filter(|notice| notice.hook == wish.key).map(|notice| &notice.delivery);
+        let given_up = of().filter(|delivery| delivery.given_up).count() as u64;
+        let waiting = of().count() as u64 - given_up;
+        let failure = of().filter_map(Delivery::failure_text).next_back();
+        let hook = wish.key.as_str();
+        if self.json {
+            let events = wish.kinds.iter().map(|kind| kind.name()).collect();
+            let body = JobHookBody { hook, events, waiting, given_up, failure };
+            return self.event(|lines| lines.say("job_hook", body));
+        }
+        let why = failure.map(|failure| format!(": {failure}")).unwrap_or_default();
+        self.pair("hook", &format!("{wish}: {waiting} waiting, {given_up} given up{why}"));
     }
 
     /// Tells a name that could not be read when the campaign was planned.

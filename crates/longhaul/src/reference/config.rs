@@ -1,4 +1,4 @@
-//! `docs/CONFIG.md`: every key of `serve.toml` and of `config.toml`.
+//! `docs/CONFIG.md`: every key of `serve.toml`, `config.toml` and `hooks.toml`.
 //!
 //! It owns the form of that document. The tables of `serve.toml` come in from the declarations that
 //! serde reads them into, the keys of `config.toml` from the loader, which has them of the command
@@ -14,6 +14,8 @@ use crate::config::{Daemon, client_keys};
 
 const FILE_SOURCE: &str = "crates/longhaul/src/config/serve/file.rs";
 const POLICY_SOURCE: &str = "crates/longhaul/src/config/serve/policy.rs";
+const MOVER_SOURCE: &str = "crates/longhaul/src/config/serve/mover.rs";
+const HOOKS_SOURCE: &str = "crates/longhaul/src/config/hooks.rs";
 const WATCH_SOURCE: &str = "crates/longhaul/src/config/serve/watch.rs";
 
 /// The struct of the whole file.
@@ -51,13 +53,14 @@ fn stated_defaults_change_nothing() {
 fn document() -> String {
     let mut page = Page::new("Configuration files");
     page.paragraph(
-        "Both files are TOML. A key that is not listed here is an error that names its line and column. Sizes: `MiB` is \
+        "All files are TOML. A key that is not listed here is an error that names its line and column. Sizes: `MiB` is \
          binary, `MB` decimal, bare `K` `M` `G` binary. Rates say bits or bytes: `100Mbit/s`, `12.5MB/s`. Times: \
          `90s`, `10m`, `2h`, `14d`. [SERVING.md](SERVING.md) says what an administrator has to decide, and who may own \
          and write these files.",
     );
     serve_toml(&mut page);
     config_toml(&mut page);
+    hooks_toml(&mut page);
     page.end()
 }
 
@@ -100,11 +103,22 @@ fn config_toml(page: &mut Page) {
     page.table(HEADS, &rows);
 }
 
+fn hooks_toml(page: &mut Page) {
+    page.heading("`hooks.toml`");
+    page.paragraph(
+        "The hooks of movers on this host, `$XDG_CONFIG_HOME/longhaul/hooks.toml`, or `longhaul job run --hooks FILE`; \
+         [REPLICATE.md](REPLICATE.md#hooks) says what they are told. It has one table `[[hook]]` for each.",
+    );
+    let known = declared();
+    let keys = &shape(&known, "HookEntry").parts;
+    page.table(HEADS, &keys.iter().flat_map(|part| rows(&known, part, "")).collect::<Vec<_>>());
+}
+
 const HEADS: [&str; 4] = ["key", "type", "default", "meaning"];
 
 /// The structs and enums that serde reads.
 fn declared() -> Vec<Shape> {
-    let texts = [FILE_SOURCE, POLICY_SOURCE, WATCH_SOURCE].map(super::read);
+    let texts = [FILE_SOURCE, POLICY_SOURCE, WATCH_SOURCE, MOVER_SOURCE, HOOKS_SOURCE].map(super::read);
     texts.iter().flat_map(|text| shapes(text)).filter(|shape| shape.has("Deserialize")).collect()
 }
 

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 58] = [
+const EVENTS: [Event; 59] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -45,6 +45,7 @@ const EVENTS: [Event; 58] = [
     ("job_part", None, "JobPartBody"),
     ("job_left", None, "JobLeftBody"),
     ("job_held", None, "JobHeldBody"),
+    ("job_hook", None, "JobHookBody"),
     ("job_omitted", None, "JobOmittedBody"),
     ("job_fault", None, "JobFaultBody"),
     ("job_shard", None, "JobShardBody"),

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use longhaul_core::{RelPath, units};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
-use longhaul_jobs::{Calendar, CampaignKey, Micros, Priority, RetryRules, Store, Weight};
+use longhaul_jobs::{Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, RetryRules, Store, Weight};
 
 use super::{JobOutput, figures, keys_kept, queue_failed, queue_place, told};
 use crate::cli::job::JobAddArgs;
@@ -59,7 +59,19 @@ fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error
         calendar: parsed("calendar", &args.calendar, |text| Ok(text.parse::<Calendar>()?))?.unwrap_or_default(),
         retry: parsed("retry-rules", &args.retry_rules, |text| Ok(text.parse::<RetryRules>()?))?.unwrap_or_default(),
         spec,
+        hooks: hooks(&args.hook)?,
     })
+}
+
+/// The hooks that are told of it, by their keys: no host of a mover runs anything else for it.
+fn hooks(flags: &[OsString]) -> Result<HookWishes, Error> {
+    let wish = |text: &OsString| {
+        let text = text.to_str().ok_or(Flaw::NotUtf8)?;
+        Ok(text.parse::<HookWish>()?)
+    };
+    let wishes = flags.iter().map(wish).collect::<Result<_, Flaw>>();
+    let wishes = wishes.and_then(|wishes| Ok(HookWishes::new(wishes)?));
+    wishes.map_err(|flaw| flawed("hook", flaw))
 }
 
 /// The name of a campaign for which none was given.

@@ -39,7 +39,7 @@ pub(super) fn kept(keys: &Keys) -> Result<CampaignKeys, Error> {
 /// # Errors
 /// [`Error::Option`] for a kept key of a daemon that is none, and a fault of code not-found for a
 /// kept file of our own key that is not there.
-pub(super) fn met_with(given: &Keys, campaign: &CampaignKeys) -> Result<Keys, Error> {
+pub(in crate::commands) fn met_with(given: &Keys, campaign: &CampaignKeys) -> Result<Keys, Error> {
     if let (None, Some(path)) = (&given.identity, &campaign.identity) {
         need_key(path)?;
     }

@@ -2,7 +2,7 @@
 //!
 //! In: a queue. Out: lines and events. Changes nothing in the queue.
 
-use longhaul_jobs::queue::OMITTED_NAMES_MAX;
+use longhaul_jobs::queue::{NOTICES_MAX, OMITTED_NAMES_MAX};
 use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
 
 use super::{JobOutput, Named, figures, queue_failed, queue_place, told};
@@ -33,6 +33,10 @@ pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOu
     while let Some(shards) = page(&mut named, ShardKind::Held, &mut after)? {
         shards.iter().for_each(|shard| telling.held(shard));
     }
+    let id = campaign.id;
+    let most = usize::try_from(NOTICES_MAX).unwrap_or(usize::MAX).saturating_mul(2);
+    let notices = named.transact(|rows| rows.notices(id, 0, most))?;
+    campaign.hooks.all().iter().for_each(|wish| telling.hook(wish, &notices));
     Ok(())
 }
 

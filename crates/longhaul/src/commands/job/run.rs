@@ -5,6 +5,7 @@
 
 use std::io::{BufWriter, Stdout};
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::{Fault, FaultCode};
@@ -22,8 +23,8 @@ use crate::config::Places;
 use crate::error::{Error, Flaw};
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, CampaignSpec, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, QueueStore, ShardEnd,
-    SharedQueue,
+    CampaignKeys, CampaignSpec, Hooks, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, QueueStore,
+    ShardEnd, SharedQueue,
 };
 use crate::keys;
 use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
@@ -58,9 +59,11 @@ pub(super) fn run(
         stop.send_replace(Some(code));
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
+    let hooks = hooks(args, context)?;
     let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
     let drains = orders.until == MoverEnd::Drained;
-    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?;
+    let mover =
+        Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?.with_hooks(hooks);
     let ended = block_on(mover.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);
@@ -77,6 +80,16 @@ pub(super) fn run(
     Ok(telling.end())
 }
 
+/// The hooks of this host.
+fn hooks(args: &JobRunArgs, context: Context) -> Result<Hooks, Error> {
+    let named = args.hooks.clone().or_else(|| context.variable("hooks").map(PathBuf::from));
+    match (named, context.places().hooks()) {
+        (Some(named), _) => Hooks::load(&named),
+        (None, Some(path)) if path.exists() => Hooks::load(&path),
+        _ => Ok(Hooks::default()),
+    }
+}
+
 fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
     let movers = parsed("movers", &args.movers, |text| {
         let number = text.parse().ok().filter(|number| *number <= MOVERS_OF_RUN).and_then(NonZero::new);
@@ -84,6 +97,7 @@ fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
     })?;
     Ok(MoverOrders {
         campaign: None,
+        names: Vec::new(),
         until: if args.drain { MoverEnd::Drained } else { MoverEnd::Never },
         time_max: parsed("max-time", &args.max_time, values::retry_for)?,
         movers: movers.unwrap_or(NonZero::<u32>::MIN),

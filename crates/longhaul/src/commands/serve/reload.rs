@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::admin::place;
 use crate::audit::AuditFile;
-use crate::config::{CommandLineRoot, Confinement, Daemon, Watching};
+use crate::config::{CommandLineRoot, Confinement, Daemon, MoverConfig, Watching};
 use crate::confine::Confined;
 use crate::error::Error;
 use crate::keys;
@@ -52,6 +52,8 @@ pub(super) struct Fixed {
     pub(super) socket: Option<PathBuf>,
     /// Its `[watch]`.
     pub(super) watching: Watching,
+    /// Its `[mover]`.
+    pub(super) mover: Option<MoverConfig>,
     /// The directory for data of the whole daemon. `None`: there is none.
     pub(super) state: Option<PathBuf>,
 }
@@ -150,6 +152,9 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
     }
     if daemon.watching != fixed.watching {
         return Err(keeps(format_args!("its logs and its HTTP listener, and [watch] says otherwise")));
+    }
+    if daemon.mover != fixed.mover {
+        return Err(keeps(format_args!("its mover, and [mover] says otherwise")));
     }
     if daemon.state != fixed.state {
         return Err(keeps(format_args!("its directory of state, and 'state' is another one")));

@@ -3,12 +3,13 @@
 //! In: requests that came through the socket. Out: figures of the engine as bodies of answers, and
 //! lines in the log for whatever changes the daemon. Knows no connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::Fault;
 use longhaul_engine::{ClientFigures, Protection, RateOf, SessionFigures, StoredFigures};
 
+use super::mover::MoverFigures;
 use super::reload::{Reloader, changes};
 use crate::admin::{Answer, Request, Upkeep};
 use crate::output::{
@@ -17,7 +18,7 @@ use crate::output::{
 };
 
 /// A running daemon, as its administrator asks it.
-pub(super) struct Asked(pub(super) Arc<Reloader>);
+pub(super) struct Asked(pub(super) Arc<Reloader>, pub(super) MoverFigures);
 
 impl Upkeep for Asked {
     async fn answer(&self, request: Request) -> Vec<Answer> {
@@ -119,6 +120,7 @@ impl Asked {
             },
             roots: figures.roots.into_iter().map(|(name, rate_per_s, has)| root_body(name, rate_per_s, has)).collect(),
             clients: figures.clients as u64,
+            mover: self.1.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

@@ -14,9 +14,11 @@ use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::addresses::listen;
 use super::bounds::{self, Counts, Written};
 use super::confinement;
 use super::grants::{self, KnownRoots, OtherRoots};
+use super::mover::{self, MoverConfig, MoverTable};
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -67,6 +69,8 @@ struct File {
     /// The logs of the daemon, and its listener for whoever watches.
     #[serde(default)]
     watch: Watch,
+    /// A mover of campaigns, beside the daemon.
+    mover: Option<Spanned<MoverTable>>,
     /// A directory that is served. There is one table for each.
     #[serde(default)]
     root: Vec<Root>,
@@ -245,11 +249,11 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
-    let config = judge(file, added).map_err(mistaken)?;
-    Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
+    let (config, mover) = judge(file, added).map_err(mistaken)?;
+    Ok(Daemon { config, mover, identity, state, admin_socket, confinement, watching, root_places })
 }
 
-fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, Wrong> {
+fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<(ServeConfig, Option<MoverConfig>), Wrong> {
     let mut config = defaults();
     if let Some(addresses) = file.listen {
         if addresses.get_ref().is_empty() {
@@ -271,6 +275,8 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
         config.pin = at(word, values::pin(word.get_ref()))?;
     }
     limits(file.limits, &mut config)?;
+    let state = file.state.as_deref();
+    let mover = file.mover.map(|table| mover::judge(table, state, &mut config)).transpose()?;
     let counts = if file.state.is_some() { Counts::Kept } else { Counts::Lost };
     for root in file.root {
         let root = judge_root(root, &config, counts)?;
@@ -283,7 +289,7 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
         let client = judge_client(client, &known, &config, counts)?;
         config.clients.push(client);
     }
-    Ok(config)
+    Ok((config, mover))
 }
 
 fn limits(limits: Limits, config: &mut ServeConfig) -> Result<(), Wrong> {
@@ -466,17 +472,6 @@ fn judge_client(
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
-}
-
-fn listen(address: Text) -> Result<String, Wrong> {
-    let port = address.get_ref().rsplit_once(':').and_then(|(host, port)| {
-        let bracketed = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        port.parse::<u16>().ok().filter(|_| !host.is_empty() && bracketed)
-    });
-    match port {
-        Some(_) => Ok(address.into_inner()),
-        None => Err(wrong(&address, "an address to listen on is HOST:PORT, as [::]:7214")),
-    }
 }
 
 impl Number {

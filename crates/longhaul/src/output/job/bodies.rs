@@ -45,6 +45,8 @@ pub(super) struct JobRulesBody<'a> {
     pub(super) calendar: &'a str,
     /// How often files with a fault are tried, where that is not the default.
     pub(super) retry_rules: String,
+    /// The hooks that are told of it, with the events of each, as `mail:campaign,fault`.
+    pub(super) hooks: String,
 }
 
 /// Files and their bytes.
@@ -160,6 +162,21 @@ pub(super) struct JobHeldBody {
     pub(super) files_left: u64,
     /// Why, for people.
     pub(super) reason: String,
+}
+
+/// A hook of a campaign, of `job show`.
+#[derive(Serialize)]
+pub(super) struct JobHookBody<'a> {
+    /// Its key.
+    pub(super) hook: &'a str,
+    /// The events of which it is told: of `shard`, `campaign` and `fault`.
+    pub(super) events: Vec<&'static str>,
+    /// Events that it is to be told, and was not yet.
+    pub(super) waiting: u64,
+    /// Events that it was not told, however often that was tried.
+    pub(super) given_up: u64,
+    /// The words of the last failure that is kept. Null if there is none.
+    pub(super) failure: Option<&'a str>,
 }
 
 /// A name that could not be read when a campaign was planned, of `job report`: it is in no shard.

@@ -1,0 +1,178 @@
+//! Notices to hooks: written with the event that they tell of, in one transaction, and kept until
+//! a mover that has the hook says that it was told.
+//!
+//! In: events of shards and campaigns, and movers with hooks. Out: notices to be told, one by one.
+//! A mover that dies in between is followed by another one, so a hook may be told twice. Must not
+//! know what a hook is.
+
+use std::time::Duration;
+
+use longhaul_core::{FaultCode, PlainText};
+
+use super::Outcome;
+use crate::error::JobsError;
+use crate::ids::{ClaimId, Due, Micros};
+use crate::left::left;
+use crate::retry::{Treatment, link_pause, treatment};
+use crate::rows::{Campaign, Delivery, Hold, HookKey, Notice, NoticeEvent, NoticeKind, NoticeShard, Shard, ShardState};
+use crate::store::Rows;
+
+/// A notice that a mover has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenNotice {
+    /// The notice.
+    pub notice: Notice,
+    /// Its campaign.
+    pub campaign: Campaign,
+}
+
+/// How a hook was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// It was.
+    Told,
+    /// It was not.
+    Failed {
+        /// The words of it. At most 1 KiB of them is kept.
+        words: PlainText,
+        /// Tries behind which it is given up.
+        tries_max: u32,
+        /// A random number, which spreads pauses.
+        chance: u64,
+    },
+    /// The mover ends, and leaves it to the next one.
+    HandedBack,
+}
+
+/// Notices of shards and faults that a campaign keeps at a time. What happens while so many wait is
+/// told to nobody; the end of the campaign always is.
+pub const NOTICES_MAX: u64 = 10_000;
+/// The longest time that a mover may take for a notice, and the longest pause between two tries.
+pub const NOTICE_TIME_MAX: Duration = Duration::from_secs(600);
+/// Times that a notice is begun, whatever movers say: one that kills each of them ends there.
+const TRIES_MAX: u32 = 1000;
+
+/// Takes a notice for one of these hooks, of which the mover says within `time` how it went.
+/// `None` if there is none that is due.
+///
+/// # Errors
+/// [`JobsError::Store`], and those of rows that make no sense.
+pub fn take_notice(
+    rows: &mut dyn Rows,
+    hooks: &[HookKey],
+    (taker, time): (ClaimId, Duration),
+) -> Result<Option<TakenNotice>, JobsError> {
+    let now = rows.now()?;
+    let due = Due::at(now, NOTICE_TIME_MAX);
+    for hook in hooks {
+        while let Some(mut notice) = rows.first_notice(hook, due)? {
+            let Some(campaign) = rows.campaign(notice.campaign)? else {
+                rows.remove_notice(notice.number)?;
+                continue;
+            };
+            let Delivery { given_up, tries, .. } = &mut notice.delivery;
+            (*tries, *given_up) = (tries.saturating_add(1), *tries >= TRIES_MAX);
+            (notice.delivery.not_before, notice.delivery.taker) = (now.plus(time.min(NOTICE_TIME_MAX)), taker);
+            rows.put_notice(&notice)?;
+            if !notice.delivery.given_up {
+                return Ok(Some(TakenNotice { notice, campaign }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the word of whoever took a notice. Nobody else is heard.
+///
+/// # Errors
+/// [`JobsError::Store`], and those of rows that make no sense.
+pub fn settle_notice(rows: &mut dyn Rows, taken: &Notice, telling: &Telling) -> Result<(), JobsError> {
+    let Some(mut notice) = rows.notice(taken.number)?.filter(|notice| notice.delivery.taker == taken.delivery.taker)
+    else {
+        return Ok(());
+    };
+    let now = rows.now()?;
+    match telling {
+        Telling::Told => return rows.remove_notice(notice.number),
+        Telling::HandedBack => {
+            notice.delivery.tries = notice.delivery.tries.saturating_sub(1);
+            notice.delivery.not_before = Micros(0);
+        }
+        Telling::Failed { words, tries_max, chance } => {
+            notice.delivery.failure = Some(words.clone().cut());
+            notice.delivery.given_up = notice.delivery.tries >= *tries_max;
+            notice.delivery.not_before = now.plus(link_pause(notice.delivery.tries, *chance));
+        }
+    }
+    rows.put_notice(&notice)
+}
+
+/// Writes the notices of a shard with which a mover ended.
+pub(super) fn note_end(
+    rows: &mut dyn Rows,
+    campaign: &Campaign,
+    shard: &Shard,
+    outcome: &Outcome,
+) -> Result<(), JobsError> {
+    let fault = match outcome {
+        Outcome::Broken { code, .. } if treatment(*code) != Treatment::HandBack => Some(*code),
+        Outcome::Alike(Hold::Alike { code, .. }) => Some(*code),
+        _ => None,
+    };
+    match (shard.state, fault) {
+        (ShardState::Done | ShardState::Partial, _) => note_shard(rows, campaign, shard, (NoticeKind::Shard, None)),
+        (_, Some(code)) => note_shard(rows, campaign, shard, (NoticeKind::Fault, Some(code))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the notices of a shard.
+pub(super) fn note_shard(
+    rows: &mut dyn Rows,
+    campaign: &Campaign,
+    shard: &Shard,
+    (kind, code): (NoticeKind, Option<FaultCode>),
+) -> Result<(), JobsError> {
+    let event = NoticeEvent {
+        kind,
+        shard: Some(NoticeShard { id: shard.id, link: shard.link, fence: shard.claim.fence }),
+        state: PlainText::from(shard.state.kind().name()),
+        total: shard.total,
+        done: shard.done,
+        failed: shard.failed,
+        code,
+        at: rows.now()?,
+    };
+    note(rows, campaign, &event)
+}
+
+/// Writes the notices of a campaign that came to its end.
+pub(super) fn note_campaign(rows: &mut dyn Rows, campaign: &Campaign) -> Result<(), JobsError> {
+    if campaign.hooks.told_of(NoticeKind::Campaign).next().is_none() {
+        return Ok(());
+    }
+    let left = left(rows, campaign.id)?;
+    let event = NoticeEvent {
+        kind: NoticeKind::Campaign,
+        shard: None,
+        state: PlainText::from(campaign.state.name()),
+        total: left.total,
+        done: left.done,
+        failed: left.failed,
+        code: None,
+        at: rows.now()?,
+    };
+    note(rows, campaign, &event)
+}
+
+fn note(rows: &mut dyn Rows, campaign: &Campaign, event: &NoticeEvent) -> Result<(), JobsError> {
+    for hook in campaign.hooks.told_of(event.kind) {
+        if event.kind != NoticeKind::Campaign && rows.count_notices(campaign.id)? >= NOTICES_MAX {
+            continue;
+        }
+        let number = rows.next_number()?;
+        let (hook, event, delivery) = (hook.clone(), event.clone(), Delivery::default());
+        rows.put_notice(&Notice { number, hook, campaign: campaign.id, event, delivery })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! `[mover]`: the mover that a daemon runs beside itself.
+//!
+//! In: the values of the table. Out: a [`MoverConfig`]. Opens no queue.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::ByteCount;
+use longhaul_core::units::parse_size;
+use longhaul_engine::ServeConfig;
+use longhaul_jobs_postgres::Place;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::MEMORY_MIN;
+use super::file::{Text, Wrong, at, wrong};
+
+/// A mover of a queue of campaigns: a process that the daemon begins and ends with itself, as the
+/// daemon's user. There is none without this table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MoverTable {
+    /// The queue: an absolute path, or `postgres://USER@HOST/DATABASE`. [default: `queue.db` in
+    /// `state`]
+    queue: Option<Text>,
+    /// The names of campaigns whose links alone are served. [default: all links]
+    campaigns: Option<Vec<String>>,
+    /// Shards that are moved at a time, 1 to 64. [default: 1]
+    movers: Option<Spanned<i64>>,
+    /// Bytes of buffers of each shard's transfer, at least 16 MiB. As much for each of its movers
+    /// is taken from `memory` of `[limits]`. [default: "256MiB"]
+    memory: Option<Text>,
+    /// The file of the key that is shown to daemons, instead of those that campaigns name.
+    /// [default: the daemon's own, where a campaign names none]
+    identity: Option<PathBuf>,
+    /// The file of the daemons that are trusted, likewise. [default: `known_hosts` beside
+    /// `serve.toml`]
+    known_hosts: Option<PathBuf>,
+    /// The file of its hooks, [`hooks.toml`](#hookstoml). [default: none]
+    hooks: Option<PathBuf>,
+    /// The file of passwords of databases, in the form of PostgreSQL's `.pgpass`. [default: none]
+    passwords: Option<PathBuf>,
+}
+
+/// The mover of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoverConfig {
+    /// The queue: a path or a URL.
+    pub queue: String,
+    /// The names of the campaigns whose links are served. Empty: all links.
+    pub campaigns: Vec<String>,
+    /// Shards that it moves at a time.
+    pub movers: NonZero<u32>,
+    /// Buffers of each of its transfers.
+    pub memory: ByteCount,
+    /// The key for daemons.
+    pub identity: Option<PathBuf>,
+    /// The daemons that are trusted.
+    pub known_hosts: Option<PathBuf>,
+    /// The file of its hooks.
+    pub hooks: Option<PathBuf>,
+    /// The file of passwords of databases.
+    pub passwords: Option<PathBuf>,
+}
+
+/// Judges the table, and takes the mover's memory from that of the daemon.
+pub(super) fn judge(
+    table: Spanned<MoverTable>,
+    state: Option<&Path>,
+    config: &mut ServeConfig,
+) -> Result<MoverConfig, Wrong> {
+    let whole = table.span();
+    let table = table.into_inner();
+    let queue = match (table.queue, state) {
+        (Some(queue), _) if Place::is_meant(queue.get_ref().as_bytes()) || queue.get_ref().starts_with('/') => {
+            queue.into_inner()
+        }
+        (Some(queue), _) => return Err(wrong(&queue, "queue is an absolute path, or postgres://USER@HOST/DATABASE")),
+        (None, Some(state)) => state.join("queue.db").display().to_string(),
+        (None, None) => {
+            return Err(wrong(&Spanned::new(whole, ()), "a mover needs a queue: name it, or a directory as state"));
+        }
+    };
+    let movers = match &table.movers {
+        None => NonZero::<u32>::MIN,
+        Some(count) => u32::try_from(*count.get_ref())
+            .ok()
+            .filter(|count| *count <= MOVERS_MAX)
+            .and_then(NonZero::new)
+            .ok_or_else(|| wrong(count, format!("movers must be 1 to {MOVERS_MAX}")))?,
+    };
+    let memory = table.memory.as_ref().map(|size| at(size, parse_size(size.get_ref()))).transpose()?;
+    let memory = memory.unwrap_or(MEMORY_DEFAULT);
+    let place = Spanned::new(table.memory.map_or(whole, |memory| memory.span()), ());
+    if memory < MEMORY_MIN {
+        return Err(wrong(&place, format!("memory must be at least {MEMORY_MIN}")));
+    }
+    let taken = memory.0.saturating_mul(u64::from(movers.get()));
+    let rest = ByteCount(config.memory.0.saturating_sub(taken));
+    if rest < MEMORY_MIN {
+        let (taken, all) = (ByteCount(taken), config.memory);
+        let message = format!("the mover would take {taken} of the daemon's {all}, and leave no {MEMORY_MIN} to serve");
+        return Err(wrong(&place, message));
+    }
+    config.memory = rest;
+    Ok(MoverConfig {
+        queue,
+        campaigns: table.campaigns.unwrap_or_default(),
+        movers,
+        memory,
+        identity: table.identity,
+        known_hosts: table.known_hosts,
+        hooks: table.hooks,
+        passwords: table.passwords,
+    })
+}
+
+/// Shards that a mover may move at a time.
+const MOVERS_MAX: u32 = 64;
+/// Buffers of a transfer by default: as those of a client's.
+const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);
