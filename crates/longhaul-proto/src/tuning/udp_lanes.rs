@@ -161,7 +161,7 @@ mod tests {
         let grown = added(8, 40, |_, _| SECOND);
         assert_eq!(times(&grown), [5]);
         // It was so for two seconds at a time.
-        let at_times = |n: u64| Duration::from_millis(if n % 3 == 0 { 600 } else { 1000 });
+        let at_times = |n: u64| Duration::from_millis(if n.is_multiple_of(3) { 600 } else { 1000 });
         assert_eq!(added(8, 40, |n, _| UdpLanesSecond { worked: at_times(n), ..SECOND }), []);
     }
 

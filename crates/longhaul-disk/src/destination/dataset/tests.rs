@@ -366,7 +366,7 @@ fn a_dataset_that_nobody_came_back_for_goes_and_one_that_is_young_or_in_use_stay
     fill(&stage, "new");
     let holder = stage.tree().named().to_owned();
     let note = StageNote { place: RelPath::new("d/run-7").expect("a path"), principal: "one".to_owned() };
-    assert_eq!(notes(&tree), [note.clone()]);
+    assert_eq!(notes(&tree), std::slice::from_ref(&note));
     let look = |before| DatasetStage::look_after(&tree, &note, Some(before)).expect("looked at");
     let facts = || DatasetStage::facts(&tree, &note).expect("looked at").expect("it stands");
     age(&holder, 1_000_000_000);
