@@ -44,7 +44,13 @@ impl HookUrl {
         };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(if is_private { 443 } else { 80 });
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            // A port that is none is not left out.
+            None if authority.as_str() != authority.host() => return None,
+            None if is_private => 443,
+            None => 80,
+        };
         (!host.is_empty()).then(|| HookUrl { port, is_private, host, uri })
     }
 }
