@@ -20,8 +20,7 @@ pub struct Memory {
     pub now: Micros,
     last_number: u64,
     campaigns: BTreeMap<CampaignId, Campaign>,
-    segments: BTreeMap<(CampaignId, u64), Segment>,
-    omitted: BTreeMap<(CampaignId, u64, String), OmittedName>,
+    listed: ListedRows,
     sites: BTreeMap<SiteId, Site>,
     links: BTreeMap<LinkId, Link>,
     shares: BTreeMap<(CampaignId, LinkId), u64>,
@@ -30,6 +29,13 @@ pub struct Memory {
     faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
     notices: BTreeMap<u64, Notice>,
     leader: Option<Leader>,
+}
+
+/// The rows of what planners listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ListedRows {
+    segments: BTreeMap<(CampaignId, u64), Segment>,
+    omitted: BTreeMap<(CampaignId, u64, String), OmittedName>,
 }
 
 impl Memory {
@@ -115,28 +121,28 @@ impl Rows for Memory {
 
     fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError> {
         bounded(&[segment.number, segment.total.files, segment.total.bytes])?;
-        self.segments.insert((segment.campaign, segment.number), segment.clone());
+        self.listed.segments.insert((segment.campaign, segment.number), segment.clone());
         Ok(())
     }
 
     fn remove_segment(&mut self, campaign: CampaignId, number: u64) -> Result<(), JobsError> {
-        self.segments.remove(&(campaign, number));
+        self.listed.segments.remove(&(campaign, number));
         self.shards.retain(|_, shard| (shard.campaign, shard.part.segment) != (campaign, number));
         Ok(())
     }
 
     fn segments(&mut self, campaign: CampaignId) -> Result<Vec<Segment>, JobsError> {
-        Ok(self.segments.values().filter(|segment| segment.campaign == campaign).cloned().collect())
+        Ok(self.listed.segments.values().filter(|segment| segment.campaign == campaign).cloned().collect())
     }
 
     fn put_omitted(&mut self, name: &OmittedName) -> Result<(), JobsError> {
         bounded(&[name.source])?;
-        self.omitted.insert((name.campaign, name.source, name.object.to_string()), name.clone());
+        self.listed.omitted.insert((name.campaign, name.source, name.object.to_string()), name.clone());
         Ok(())
     }
 
     fn omitted(&mut self, campaign: CampaignId) -> Result<Vec<OmittedName>, JobsError> {
-        Ok(self.omitted.values().filter(|name| name.campaign == campaign).cloned().collect())
+        Ok(self.listed.omitted.values().filter(|name| name.campaign == campaign).cloned().collect())
     }
 
     fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError> {

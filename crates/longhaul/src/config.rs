@@ -9,7 +9,6 @@
 
 mod authorize;
 mod client;
-mod hooks;
 mod places;
 mod revoke;
 mod rights;
@@ -36,7 +35,7 @@ pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, MoverC
 pub use strict::check as check_strictly;
 
 /// Reads a config file. A file that others may write to is refused.
-fn read(path: &Path) -> Result<String, Error> {
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(Error::file("read", path))?;
     strict::check(path)?;
     let mut text = String::new();
@@ -66,14 +65,14 @@ fn replace_io(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// An error at a place of a file's text.
-fn flawed(path: &Path, text: &str, span: Option<Range<usize>>, message: impl ToString) -> Error {
+pub(crate) fn flawed(path: &Path, text: &str, span: Option<Range<usize>>, message: impl ToString) -> Error {
     let (line, column) = position(text, span.map_or(0, |span| span.start));
     let message = message.to_string().trim().replace('\n', ", ");
     Error::Config { path: path.to_owned(), line, column, message }
 }
 
 /// An error of the parser, in the words of TOML.
-fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> Error {
+pub(crate) fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> Error {
     flawed(path, text, error.span(), words::plain(error.message()))
 }
 

@@ -50,7 +50,7 @@ pub const NOTICES_MAX: u64 = 10_000;
 /// The longest time that a mover may take for a notice, and the longest pause between two tries.
 pub const NOTICE_TIME_MAX: Duration = Duration::from_secs(600);
 /// Times that a notice is begun, whatever movers say: one that kills each of them ends there.
-const TRIES_MAX: u32 = 1000;
+const NOTICE_TRIES_MAX: u32 = 1000;
 
 /// Takes a notice for one of these hooks, of which the mover says within `time` how it went.
 /// `None` if there is none that is due.
@@ -71,7 +71,7 @@ pub fn take_notice(
                 continue;
             };
             let Delivery { given_up, tries, .. } = &mut notice.delivery;
-            (*tries, *given_up) = (tries.saturating_add(1), *tries >= TRIES_MAX);
+            (*tries, *given_up) = (tries.saturating_add(1), *tries >= NOTICE_TRIES_MAX);
             (notice.delivery.not_before, notice.delivery.taker) = (now.plus(time.min(NOTICE_TIME_MAX)), taker);
             rows.put_notice(&notice)?;
             if !notice.delivery.given_up {

@@ -130,7 +130,7 @@ async fn move_for_ever(
     told: &Arc<DaemonMoverTold>,
     mut halt: watch::Receiver<Option<FaultCode>>,
 ) {
-    let mut pause = PAUSE_MIN;
+    let mut pause = RESTART_PAUSE_MIN;
     while halt.borrow().is_none() {
         let begun = Instant::now();
         // In a task of its own: not even a mistake of this program ends more than this try.
@@ -142,12 +142,12 @@ async fn move_for_ever(
             Err(error) => Fault::new(FaultCode::Internal, Blame::Bug, error),
         };
         told.trouble(&fault);
-        pause = if begun.elapsed() > PAUSE_MAX { PAUSE_MIN } else { pause };
+        pause = if begun.elapsed() > RESTART_PAUSE_MAX { RESTART_PAUSE_MIN } else { pause };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = halt.wait_for(Option::is_some) => {}
         }
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(RESTART_PAUSE_MAX);
     }
 }
 
@@ -278,7 +278,7 @@ impl MoverObserver for DaemonMoverTold {
 /// This very program, also where another build has taken its place on the disk.
 const PROGRAM: &str = "/proc/self/exe";
 /// The pause behind a fault, which is doubled each time.
-const PAUSE_MIN: Duration = Duration::from_secs(5);
-const PAUSE_MAX: Duration = Duration::from_secs(300);
+const RESTART_PAUSE_MIN: Duration = Duration::from_secs(5);
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(300);
 /// The longest time that figures wait for the daemon.
 const SAY_TIME: Duration = Duration::from_secs(1);

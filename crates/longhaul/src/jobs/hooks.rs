@@ -1,12 +1,13 @@
 //! Hooks: what this host runs or calls at the end of a shard or a campaign, or at a fault.
 //!
-//! `document` has what a hook is told, `command` runs a program, `post` sends a request. In: hooks
-//! of this host's own file, and notices of the queue, which name a hook by its key alone. Out:
-//! whether the hook was told. A hook has a time limit, and what it says is bounded. Must not know
-//! the queue, nor when a hook is told again.
+//! `file` reads hooks, `document` has what a hook is told, `command` runs a program, `post` sends a
+//! request. In: hooks of this host's own file, and notices of the queue, which name a hook by its
+//! key alone. Out: whether the hook was told. A hook has a time limit, and what it says is bounded.
+//! Must not know the queue, nor when a hook is told again.
 
 mod command;
 mod document;
+mod file;
 mod post;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use crate::config::{Daemon, client_keys};
 const FILE_SOURCE: &str = "crates/longhaul/src/config/serve/file.rs";
 const POLICY_SOURCE: &str = "crates/longhaul/src/config/serve/policy.rs";
 const MOVER_SOURCE: &str = "crates/longhaul/src/config/serve/mover.rs";
-const HOOKS_SOURCE: &str = "crates/longhaul/src/config/hooks.rs";
+const HOOKS_SOURCE: &str = "crates/longhaul/src/jobs/hooks/file.rs";
 const WATCH_SOURCE: &str = "crates/longhaul/src/config/serve/watch.rs";
 
 /// The struct of the whole file.

@@ -6,6 +6,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::ByteCount;
+use longhaul_core::limits::MEMORY_BYTES_DEFAULT;
 use longhaul_core::units::parse_size;
 use longhaul_engine::ServeConfig;
 use longhaul_jobs_postgres::Place;
@@ -28,7 +29,7 @@ pub(super) struct MoverTable {
     /// Shards that are moved at a time, 1 to 64. [default: 1]
     movers: Option<Spanned<i64>>,
     /// Bytes of buffers of each shard's transfer, at least 16 MiB. As much for each of its movers
-    /// is taken from `memory` of `[limits]`. [default: "256MiB"]
+    /// is taken from `memory` of `[limits]`. [default: as of any transfer]
     memory: Option<Text>,
     /// The file of the key that is shown to daemons, instead of those that campaigns name.
     /// [default: the daemon's own, where a campaign names none]
@@ -90,7 +91,7 @@ pub(super) fn judge(
             .ok_or_else(|| wrong(count, format!("movers must be 1 to {MOVERS_MAX}")))?,
     };
     let memory = table.memory.as_ref().map(|size| at(size, parse_size(size.get_ref()))).transpose()?;
-    let memory = memory.unwrap_or(MEMORY_DEFAULT);
+    let memory = memory.unwrap_or(ByteCount(MEMORY_BYTES_DEFAULT));
     let place = Spanned::new(table.memory.map_or(whole, |memory| memory.span()), ());
     if memory < MEMORY_MIN {
         return Err(wrong(&place, format!("memory must be at least {MEMORY_MIN}")));
@@ -117,5 +118,3 @@ pub(super) fn judge(
 
 /// Shards that a mover may move at a time.
 const MOVERS_MAX: u32 = 64;
-/// Buffers of a transfer by default: as those of a client's.
-const MEMORY_DEFAULT: ByteCount = ByteCount(256 << 20);

@@ -82,7 +82,7 @@ fn listen(mut output: PipeReader, end: &OwnedFd) -> io::Result<Vec<u8>> {
         if has_said {
             let count = output.read(&mut room)?;
             is_open = count > 0;
-            kept.extend_from_slice(&room[..count.min(SAID_BYTES_MAX.saturating_sub(kept.len()))]);
+            kept.extend_from_slice(&room[..count.min(OUTPUT_BYTES_KEPT.saturating_sub(kept.len()))]);
         }
     }
 }
@@ -135,7 +135,7 @@ impl Drop for EndsProgram {
 }
 
 /// Bytes of its output that are kept.
-const SAID_BYTES_MAX: usize = 4096;
+const OUTPUT_BYTES_KEPT: usize = 4096;
 /// Reads of what it had said when it ended: what left its group may go on writing.
 const LAST_READS_MAX: u32 = 16;
 /// The whole environment of a program, besides the hook's key and the event.

@@ -44,7 +44,13 @@ impl HookUrl {
         };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let port = authority.port_u16().unwrap_or(if is_private { 443 } else { 80 });
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            // A port that is none is not left out.
+            None if authority.as_str() != authority.host() => return None,
+            None if is_private => 443,
+            None => 80,
+        };
         (!host.is_empty()).then(|| HookUrl { port, is_private, host, uri })
     }
 }
@@ -76,7 +82,7 @@ where
 {
     let lost = |error: hyper::Error| HookFailure::new(FaultCode::Lost, format_args!("{}: {error}", url.host));
     let mut http = http1::Builder::new();
-    http.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
+    http.max_buf_size(ANSWER_HEAD_BYTES_MAX).max_headers(ANSWER_HEADERS_MAX);
     let (mut sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let host = url.uri.authority().map_or("", |authority| authority.as_str());
     let target = url.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -98,8 +104,8 @@ where
 }
 
 /// Bytes of an answer's head, and its headers.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-const HEADERS_MAX: usize = 100;
+const ANSWER_HEAD_BYTES_MAX: usize = 64 << 10;
+const ANSWER_HEADERS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

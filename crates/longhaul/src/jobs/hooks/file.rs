@@ -1,6 +1,6 @@
 //! `hooks.toml`: what movers of this host run or call for campaigns.
 //!
-//! In: the file's text. Out: [`Hooks`] to `jobs`. The queue names a hook by its key alone, so this
+//! In: the file's text. Out: [`Hooks`]. The queue names a hook by its key alone, so this
 //! file is the only place that says what is run here: one that another user may write to is
 //! refused. Runs nothing.
 
@@ -12,9 +12,9 @@ use longhaul_jobs::HookKey;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{flawed, unparsed};
+use super::{Hook, HookMeans, HookUrl, Hooks};
+use crate::config::{flawed, read, unparsed};
 use crate::error::Error;
-use crate::jobs::{Hook, HookMeans, HookUrl, Hooks};
 use crate::values;
 
 /// The tables of the file.
@@ -56,7 +56,7 @@ impl Hooks {
     /// # Errors
     /// [`Error::Config`] at the place of a mistake, [`Error::Exposed`], [`Error::File`].
     pub fn load(path: &Path) -> Result<Hooks, Error> {
-        Hooks::parse(path, &super::read(path)?)
+        Hooks::parse(path, &read(path)?)
     }
 
     /// Takes the text of the file at `path`.
@@ -103,16 +103,17 @@ fn judge(entry: HookEntry) -> Result<(HookKey, Hook), HookMistake> {
         _ => return Err(wrong(entry.name.span(), "a hook has either command or url")),
     };
     let time = |word: &Spanned<String>| {
-        let time = values::time_between(word.get_ref(), TIME_MIN..=TIME_MAX, "a time from 1s to 5min, as 30s");
+        let time =
+            values::time_between(word.get_ref(), HOOK_TIME_MIN..=HOOK_TIME_MAX, "a time from 1s to 5min, as 30s");
         time.map_err(|flaw| (word.span(), flaw.to_string()))
     };
-    let time_max = entry.timeout.as_ref().map(time).transpose()?.unwrap_or(TIME_DEFAULT);
+    let time_max = entry.timeout.as_ref().map(time).transpose()?.unwrap_or(HOOK_TIME_DEFAULT);
     let tries_max = match entry.tries {
-        None => TRIES_DEFAULT,
+        None => HOOK_TRIES_DEFAULT,
         Some(tries) => u32::try_from(*tries.get_ref())
             .ok()
-            .filter(|count| (1..=TRIES_MAX).contains(count))
-            .ok_or_else(|| (tries.span(), format!("tries must be 1 to {TRIES_MAX}")))?,
+            .filter(|count| (1..=HOOK_TRIES_MAX).contains(count))
+            .ok_or_else(|| (tries.span(), format!("tries must be 1 to {HOOK_TRIES_MAX}")))?,
     };
     Ok((key, Hook { means, time_max, tries_max }))
 }
@@ -120,11 +121,11 @@ fn judge(entry: HookEntry) -> Result<(HookKey, Hook), HookMistake> {
 const NAME: &str =
     "a hook's name is up to 64 letters, digits, dots, underscores and hyphens, and begins with a letter or digit";
 const URL: &str = "url is http://HOST/PATH or https://HOST/PATH, without a user";
-const TIME_DEFAULT: Duration = Duration::from_secs(30);
-const TIME_MIN: Duration = Duration::from_secs(1);
-const TIME_MAX: Duration = Duration::from_secs(300);
-const TRIES_DEFAULT: u32 = 8;
-const TRIES_MAX: u32 = 100;
+const HOOK_TIME_DEFAULT: Duration = Duration::from_secs(30);
+const HOOK_TIME_MIN: Duration = Duration::from_secs(1);
+const HOOK_TIME_MAX: Duration = Duration::from_secs(300);
+const HOOK_TRIES_DEFAULT: u32 = 8;
+const HOOK_TRIES_MAX: u32 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -141,7 +142,7 @@ mod tests {
         let hooks = parse(text).unwrap();
         let get = |key| hooks.get(&HookKey::new(key).unwrap()).unwrap().clone();
         let command = HookMeans::Command(vec!["/bin/true".to_owned(), "x".to_owned()]);
-        assert_eq!(get("a"), Hook { means: command, time_max: TIME_DEFAULT, tries_max: TRIES_DEFAULT });
+        assert_eq!(get("a"), Hook { means: command, time_max: HOOK_TIME_DEFAULT, tries_max: HOOK_TRIES_DEFAULT });
         assert_eq!((get("b").time_max, get("b").tries_max), (Duration::from_secs(5), 2));
         assert!(parse("").unwrap().is_empty());
     }
