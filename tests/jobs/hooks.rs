@@ -43,7 +43,7 @@ fn server(answers: &'static [&'static str]) -> (String, Receiver<(String, Value)
 
 /// Writes a program that keeps what it is told, and does this besides.
 fn program(host: &Host, name: &str, besides: &str) -> PathBuf {
-    let (path, kept) = (host.path(name), host.path(&format!("{name}.told")));
+    let (path, kept) = (host.path(name), host.path(format!("{name}.told")));
     let text = format!("#!/bin/sh\ncat >> '{}'\nenv | sort > '{}.env'\n{besides}\n", kept.display(), kept.display());
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -52,7 +52,7 @@ fn program(host: &Host, name: &str, besides: &str) -> PathBuf {
 
 /// The documents that a program was told, in the order of what they tell of.
 fn told(host: &Host, name: &str) -> Vec<Value> {
-    let text = fs::read_to_string(host.path(&format!("{name}.told"))).unwrap_or_default();
+    let text = fs::read_to_string(host.path(format!("{name}.told"))).unwrap_or_default();
     let mut all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let number = |one: &Value| one["notice"].as_str().unwrap().rsplit('-').next().unwrap().parse::<u64>().unwrap();
     all.sort_by_key(number);
