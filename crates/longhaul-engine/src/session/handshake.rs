@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_core::limits::{
     BUNDLED_FILE_BYTES_MAX, CLAIM_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, LANES_MAX, TAKE_OVER_SECONDS_MAX,
 };
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Preserve, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, Preserve, Role, hint};
 use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
@@ -36,7 +36,9 @@ pub(crate) fn hello(request: Request, units: Units) -> Message {
             let udp = ask_for_udp(transfer);
             let flow = &transfer.flow;
             let leaves = if flow.leaves_quic { CAP_LEAVES_QUIC } else { 0 };
-            let replaced = if flow.tells_replaced { CAP_REPLACED } else { 0 };
+            // Only who sends hears it.
+            let hears = flow.tells_replaced && transfer.role == Role::Sender;
+            let replaced = if hears { CAP_REPLACED } else { 0 };
             let udp = udp | udp_beside_tcp_caps(flow) | leaves | replaced;
             let unasked = if flow.takes_unasked { CAP_TAKES_UNASKED } else { 0 };
             extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp | unasked
@@ -319,7 +321,7 @@ pub(crate) fn sync_said(caps: u64) -> Option<SyncMethod> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use longhaul_core::{Algorithm, Algorithms, PathShare, Role};
+    use longhaul_core::{Algorithm, Algorithms, PathShare};
     use longhaul_proto::wire::message::{CAP_ADLER32, CAP_CRC32C, Far};
 
     /// A request by a sender whose data may flow so.
