@@ -33,6 +33,8 @@ use crate::walk::{Dir, Walk};
 pub struct Grace {
     tree: Walk,
     kept: Walk,
+    /// The path of the directory beneath the tree.
+    place: Vec<u8>,
     /// Directories in which names changed and that were not synced.
     unsynced: Option<(Arc<Dir>, Arc<Dir>)>,
 }
@@ -72,9 +74,9 @@ impl Grace {
         let all = own_dir((&above, NAME), GRACE_NAME, kernel)?;
         let path = [NAME, b"/", GRACE_NAME].concat();
         let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
-        let path = PathText::from([&path, &b"/"[..], label.as_bytes()].concat().as_slice());
-        let kept = Arc::new(Dir::of(own, kernel, &path)?);
-        Ok(Grace { tree: Walk::new(Arc::clone(root), 0), kept: Walk::new(kept, 0), unsynced: None })
+        let place = [&path, &b"/"[..], label.as_bytes()].concat();
+        let kept = Arc::new(Dir::of(own, kernel, &PathText::from(place.as_slice()))?);
+        Ok(Grace { tree: Walk::new(Arc::clone(root), 0), kept: Walk::new(kept, 0), place, unsynced: None })
     }
 
     /// The path of the grace directory of a label beneath the tree.
@@ -135,25 +137,20 @@ impl Grace {
         let to = self.kept_dir(&path.parent().unwrap_or_default())?;
         self.turn_to(dir, &to)?;
         let failed = |error| DiskError::call("move away", path, error);
-        let kernel = dir.kernel();
-        match kernel.move_new((dir, name), (&to, name)) {
-            // This file system has no renames that replace nothing. The grace directory is ours
-            // alone, so that nothing comes to stand there behind our back.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                if facts_in(&to, name).map_err(failed)?.is_some() {
-                    return Err(failed(Errno::EXIST));
-                }
-                kernel.move_over((dir, name), (&to, name)).map_err(failed)?;
-            }
-            moved => moved.map_err(failed)?,
-        }
+        // The grace directory is ours alone, so that nothing comes to stand there behind our back.
+        move_to_free((dir, &to), name).map_err(failed)?;
         let moved = facts_in(&to, name).map_err(failed)?;
         if moved.is_some_and(|moved| facts.is_still(&moved)) {
             return Ok(Withdrawn::Moved);
         }
         // Something else took the name between the look and the rename.
-        kernel.move_new((&to, name), (dir, name)).map_err(|error| DiskError::call("move back", path, error))?;
-        Ok(Withdrawn::Changed)
+        match move_to_free((&to, dir), name) {
+            Ok(()) => Ok(Withdrawn::Changed),
+            Err(error) => {
+                let kept = [self.place.as_slice(), path.as_bytes()].join(&b'/');
+                Err(DiskError::call("move back", kept.as_slice(), error))
+            }
+        }
     }
 
     fn withdraw_dir(&mut self, (dir, name): (&Arc<Dir>, &[u8]), path: &RelPath) -> Result<Withdrawn, DiskError> {
@@ -201,6 +198,19 @@ impl Grace {
             return Err(DiskError::call("make the directory for names that are moved away,", path, error));
         }
         self.kept.dir(path)
+    }
+}
+
+/// Moves a name into another directory, where it must be free.
+fn move_to_free((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errno> {
+    let kernel = from.kernel();
+    match kernel.move_new((from, name), (to, name)) {
+        // This file system has no renames that replace nothing.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match facts_in(to, name)? {
+            Some(_) => Err(Errno::EXIST),
+            None => kernel.move_over((from, name), (to, name)),
+        },
+        moved => moved,
     }
 }
 
