@@ -57,12 +57,12 @@ impl PlanShelf {
     /// The device on which the source was found when this pair of trees was planned last.
     ///
     /// # Errors
-    /// [`Error::File`] if that cannot be read.
+    /// [`Error::File`] if that cannot be read, or is no number.
     pub fn known_device(&self, source: &[u8], destination: &[u8]) -> Result<KnownDevice, Error> {
         let pair = blake3::Hasher::new().update(source).update(&[0]).update(destination).finalize();
         let file = self.dir.join(format!("{}.device", pair.to_hex()));
         let device = match read(&file, DEVICE_BYTES_MAX) {
-            Ok(text) => text.trim_end().parse().ok(),
+            Ok(text) => Some(text.trim_end().parse().map_err(|_| Error::file("read", &file)(no_device()))?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Error::file("read", &file)(error)),
         };
@@ -92,6 +92,11 @@ impl PlanShelf {
     pub fn read(path: &Path) -> Result<String, Error> {
         read(path, PLAN_BYTES_MAX).map_err(Error::file("read", path))
     }
+}
+
+fn no_device() -> io::Error {
+    let why = "it has no number of a device: look whether the source is the right one, and remove the file";
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
