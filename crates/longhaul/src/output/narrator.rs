@@ -232,7 +232,7 @@ impl Narrator {
             (SyncTold::Never, _) => return,
             (told @ SyncTold::AsSettled, counts) | (told @ SyncTold::Before(counts), _) => (told, counts),
         };
-        self.telling.talker.say(counts.line());
+        self.telling.talker.say(counts.line(told));
         if self.telling.json {
             self.print(|json| counts.event(json, told));
         }

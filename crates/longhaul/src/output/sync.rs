@@ -33,7 +33,8 @@ pub struct SyncCounts {
     pub changed: u64,
     /// It has the same.
     pub same: u64,
-    /// They were sent, and this side does not know whether the destination had another one.
+    /// They were sent, or a dry run would send them, and this side does not know whether the
+    /// destination had another one.
     pub sent: u64,
     /// It has them and the source has not, as far as that was looked at.
     pub only_there: u64,
@@ -48,7 +49,8 @@ struct SyncBody {
     changed: u64,
     /// Files and links that were there already.
     same: u64,
-    /// Files and links that were sent to a daemon that does not say which of them it had.
+    /// Files and links that were sent to a daemon that does not say which of them it had, or that a
+    /// dry run would send.
     sent: u64,
     /// Files and links that it has alone. Null but in a comparison of manifests.
     only_there: Option<u64>,
@@ -59,12 +61,13 @@ impl SyncCounts {
     pub(super) fn settle(&mut self, file: &FileEvent) {
         match file.status {
             FileStatus::Skipped => self.same += 1,
+            FileStatus::Planned => self.sent += 1,
             FileStatus::Committed | FileStatus::Staged | FileStatus::Linked => match file.own.stood {
                 Some(true) => self.changed += 1,
                 Some(false) => self.new += 1,
                 None => self.sent += 1,
             },
-            FileStatus::Planned | FileStatus::Failed(_) => {}
+            FileStatus::Failed(_) => {}
         }
     }
 
@@ -74,13 +77,16 @@ impl SyncCounts {
     }
 
     /// The sums in one line.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn line(&self, told: SyncTold) -> String {
         let SyncCounts { new, changed, same, sent, only_there } = *self;
         let mut line =
             if sent > 0 { format!("{sent} new or changed") } else { format!("{new} new, {changed} changed") };
         line.push_str(&format!(", {same} the same"));
         if only_there > 0 {
             line.push_str(&format!(", {only_there} at DEST alone"));
+        }
+        if matches!(told, SyncTold::Before(_)) {
+            line.push_str(", by the manifests");
         }
         line
     }
@@ -93,7 +99,7 @@ impl SyncCounts {
 
     /// Ends a sync of two manifests that has nothing to transfer.
     pub fn conclude(&self, talk: Talk) -> Exit {
-        Talker::new(talk).say(format_args!("nothing to do: {}", self.line()));
+        Talker::new(talk).say(format_args!("nothing to do: {}", self.line(SyncTold::Before(*self))));
         let mut json = JsonLines::new(io::stdout());
         let told = || {
             self.event(&mut json, SyncTold::Before(*self))
