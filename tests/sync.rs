@@ -85,6 +85,8 @@ fn a_sync_by_manifests_looks_only_at_names_on_which_they_differ() {
     assert_eq!(fs::read(host.path("dst/d0/0")).unwrap(), fs::read(host.path("src/d0/0")).unwrap());
     let told = host.run(sync).args(["one", "one"]).succeed();
     assert_eq!(told.events_of("sync")[0]["same"], 41, "{told}");
+    let told = host.run(["sync", "--compare", "manifest", "src/", "dst", "--manifests", "one", "one"]).succeed();
+    assert!(told.stderr.contains("41 the same, by the manifests"), "{told}");
     host.run(["sync", "--compare", "manifest", "src", "dst", "--manifests", "one", "two"]).fail(2);
     host.run(["sync", "--compare", "manifest", "src/", "dst"]).fail(2);
 }
@@ -164,10 +166,89 @@ fn a_plan_is_refused_where_the_source_is_doubtful() {
     let known = known.filter(|path| path.extension().is_some_and(|end| end == "device")).collect::<Vec<_>>();
     fs::write(&known[0], "12345\n").unwrap();
     refused("on another device than at the plan before");
+    fs::write(&known[0], "none\n").unwrap();
+    refused("it has no number of a device");
     host.run(["sync", "dst/d2/", "dst", "--delete", "plan"]).fail(2);
     host.run(["sync", "src/", "dst", "--delete", "apply", &"0".repeat(64)]).fail(2);
     host.run(["sync", "src/", "dst", "--delete", "now"]).fail(2);
     host.run(["sync", "src/", "lh://127.0.0.1:1/data", "--delete", "plan"]).fail(2);
+}
+
+#[test]
+fn a_dry_run_tells_what_would_be_sent_and_keeps_names_from_being_moved_wherever_it_is_said() {
+    let host = mirrored(&["only"]);
+    let digest = digest(&plan(&host));
+    apply(&host, &digest).arg("-n").fail(2);
+    apply(&host, &digest).env("LONGHAUL_DRY_RUN", "1").fail(2);
+    files::write(host.config("config.toml"), "dry-run = true\n");
+    let told = apply(&host, &digest).fail(2);
+    assert!(told.stderr.contains("dry run") && host.path("dst/only").exists(), "{told}");
+    fs::remove_file(host.config("config.toml")).unwrap();
+    files::make(host.path("src/d0/0"), 99, 120);
+    files::make(host.path("src/new"), 98, 10);
+    let told = host.run(["sync", "-n", "src/", "dst"]).succeed();
+    assert!(told.stderr.contains("2 new or changed, 39 the same"), "{told}");
+    assert!(!host.path("dst/new").exists());
+    apply(&host, &digest).succeed();
+    assert!(!host.path("dst/only").exists());
+}
+
+#[test]
+fn a_link_that_has_the_name_of_the_source_is_not_followed_and_a_plan_says_where_it_is() {
+    let host = mirrored(&[]);
+    files::make(host.path("real/only"), 7, 7);
+    let made = |step: &[&str]| host.run(["sync", "--json", "--max-delete", "9", "src", "in", "--delete"]).args(step);
+    fs::create_dir(host.path("in")).unwrap();
+    symlink("../real", host.path("in/src")).unwrap();
+    let told = made(&["plan"]).fail(2);
+    assert!(told.stderr.contains("is a link"), "{told}");
+    fs::remove_file(host.path("in/src")).unwrap();
+    fs::rename(host.path("real"), host.path("in/src")).unwrap();
+    let told = made(&["plan"]).succeed();
+    let dest = fs::canonicalize(host.path("in/src")).unwrap();
+    let plan = &told.events_of("removal_plan")[0];
+    assert_eq!(plan["destination"], dest.to_str().unwrap(), "{told}");
+    // It is a link by the time at which it is applied.
+    fs::rename(host.path("in/src"), host.path("real")).unwrap();
+    symlink("../real", host.path("in/src")).unwrap();
+    host.run(["sync", "src", "in", "--delete", "apply", plan["digest"].as_str().unwrap()]).fail(2);
+    assert!(host.path("real/only").exists());
+}
+
+#[test]
+fn datasets_that_were_replaced_are_not_counted_among_the_files_of_which_some_may_go() {
+    let host = mirrored(&["a", "b", "c", "d", "e"]);
+    for n in 0..40 {
+        files::make(host.path(format!("dst/run7.0123456789abcdef~/{n}")), n, 5);
+    }
+    let told = host.run(["sync", "src/", "dst", "--delete", "plan"]).fail(2);
+    assert!(told.stderr.contains("5 of the 45 files at the destination"), "{told}");
+}
+
+#[test]
+fn a_name_behind_a_link_at_the_source_is_in_no_plan_and_one_that_is_excluded_now_stays() {
+    let host = mirrored(&["l/x", "a", "b"]);
+    symlink("d0", host.path("src/l")).unwrap();
+    let planned = plan(&host);
+    let lines: Vec<_> = planned.stdout_text().lines().take(3).collect();
+    assert_eq!(lines, ["in-the-way: l/x", "planned: b", "planned: a"], "{planned}");
+    let told = apply(&host, &digest(&planned)).arg("--exclude").arg("a").fail(23);
+    assert_eq!(told.stdout_text().lines().collect::<Vec<_>>(), ["moved: b", "excluded: a"], "{told}");
+    assert!(host.path("dst/l/x").exists() && host.path("dst/a").exists());
+}
+
+#[test]
+fn a_plan_moves_nothing_once_the_source_is_on_another_device() {
+    let host = mirrored(&["only"]);
+    host.run(["sync", "src/", "dst", "--delete", "plan", "--plan", "kept.plan"]).succeed();
+    let text = fs::read_to_string(host.path("kept.plan")).unwrap();
+    let device = text.lines().find(|line| line.starts_with("source-device ")).unwrap();
+    let other = text.replacen(device, "source-device 12345", 1);
+    fs::write(host.path("kept.plan"), &other).unwrap();
+    let digest = blake3::hash(other.as_bytes()).to_hex().to_string();
+    let told = apply(&host, &digest).arg("--plan").arg("kept.plan").fail(2);
+    assert!(told.stderr.contains("on another device"), "{told}");
+    assert!(host.path("dst/only").exists());
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! [`FsSource`](crate::FsSource) and [`FsTarget`](crate::FsTarget). Holds nothing open but the
 //! root, as it lives as long as the daemon.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +50,15 @@ impl Tree {
     pub fn open(dir: &Path) -> Result<Arc<Tree>, DiskError> {
         let root = Arc::new(Dir::open_named(dir)?);
         Ok(Arc::new(Tree { walk: Walk::new(root, 0), named: dir.to_owned(), shelf_of: None }))
+    }
+
+    /// Holds the directory at `path` beneath `dir`. No link is followed beneath `dir`.
+    ///
+    /// # Errors
+    /// As [`Tree::open`]; [`ErrorKind::Escape`](crate::ErrorKind::Escape) for a link.
+    pub fn open_beneath(dir: &Path, path: &RelPath) -> Result<Arc<Tree>, DiskError> {
+        let own = Tree::open(dir)?.dir(path)?;
+        Ok(Tree::held(own, dir.join(OsStr::from_bytes(path.as_bytes()))))
     }
 
     /// The same for a user who has a shelf of its own there, beside those of others.

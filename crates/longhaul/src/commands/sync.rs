@@ -2,11 +2,12 @@
 //! makes the moves of names that only the destination has.
 //!
 //! In: parsed arguments. Out: a transfer by the rules of `--if-exists`, or a plan, or the end of
-//! one. `differing` has the names on which two manifests differ, `pair` the two trees, `plan` and
-//! `apply` the two steps. Moves no data itself.
+//! one. `differing` has the names on which two manifests differ, `pair` the two trees, `listed` what
+//! a daemon has, `plan` and `apply` the two steps. Moves no data itself.
 
 mod apply;
 mod differing;
+mod listed;
 mod pair;
 mod plan;
 
@@ -17,7 +18,7 @@ use crate::cli::{SyncArgs, SyncOptions};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{SyncCounts, SyncTold};
-use crate::settings;
+use crate::settings::{self, TransferSettings};
 
 /// Runs the command.
 ///
@@ -45,10 +46,20 @@ pub(super) fn run(mut args: SyncArgs, context: Context) -> Result<Exit, Error> {
         let why = "--delete is about names alone, and nothing is compared for it";
         return Err(combination(why, "leave --compare out; a sync without --delete is the other step"));
     }
-    if args.transfer.choice.dry_run {
-        return Err(combination("--delete plan moves nothing, and is what -n would be", "leave -n out"));
-    }
     step(&args, context)
+}
+
+/// Refuses settings that do not go with `--delete`, wherever they were written.
+fn need_whole(settings: &TransferSettings) -> Result<(), Error> {
+    if settings.engine.dry_run {
+        let hint = "leave -n out, and look whether LONGHAUL_DRY_RUN or dry-run of the configuration says it";
+        return Err(combination("--delete plan moves nothing, and is what a dry run would be", hint));
+    }
+    if settings.engine.files_from.is_some() || settings.targets.is_some() {
+        let why = "--files-from and --target do not go with --delete, which is about whole trees in one directory";
+        return Err(combination(why, "leave them out; --exclude leaves names alone"));
+    }
+    Ok(())
 }
 
 /// The rule by which a sync transfers.

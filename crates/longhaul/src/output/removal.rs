@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use longhaul_core::{ByteCount, Fault, RelPath};
+use longhaul_core::{ByteCount, Escaped, Fault, RelPath};
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, millis, name};
@@ -24,6 +24,8 @@ pub enum RemovalFinding {
     Planned,
     /// It lies on another file system, and is in no plan.
     Elsewhere,
+    /// Something that is no directory stands above it at the source, and it is in no plan.
+    InTheWay,
     /// It was moved away.
     Moved,
     /// An earlier run had moved it.
@@ -36,6 +38,8 @@ pub enum RemovalFinding {
     NotEmpty,
     /// The source has the name again.
     AtSource,
+    /// A filter leaves it out.
+    Excluded,
     /// It could not be looked at or moved.
     Failed,
 }
@@ -45,12 +49,14 @@ impl RemovalFinding {
         match self {
             RemovalFinding::Planned => "planned",
             RemovalFinding::Elsewhere => "elsewhere",
+            RemovalFinding::InTheWay => "in-the-way",
             RemovalFinding::Moved => "moved",
             RemovalFinding::MovedBefore => "moved-before",
             RemovalFinding::Gone => "gone",
             RemovalFinding::Changed => "changed",
             RemovalFinding::NotEmpty => "not-empty",
             RemovalFinding::AtSource => "at-source",
+            RemovalFinding::Excluded => "excluded",
             RemovalFinding::Failed => "failed",
         }
     }
@@ -59,7 +65,11 @@ impl RemovalFinding {
     const fn is_skip(self) -> bool {
         !matches!(
             self,
-            RemovalFinding::Planned | RemovalFinding::Elsewhere | RemovalFinding::Moved | RemovalFinding::MovedBefore
+            RemovalFinding::Planned
+                | RemovalFinding::Elsewhere
+                | RemovalFinding::InTheWay
+                | RemovalFinding::Moved
+                | RemovalFinding::MovedBefore
         )
     }
 }
@@ -70,10 +80,11 @@ struct RemovalBody<'a> {
     /// The path beneath the destination.
     #[serde(flatten)]
     path: Name<'a>,
-    /// By `plan`: `planned`, or `elsewhere` (on another file system: it is in no plan). By `apply`:
-    /// `moved`, `moved-before` (by an earlier run), or why it was left where it is: `gone`,
-    /// `changed` (it is not what was planned), `not-empty`, `at-source` (the source has the name
-    /// again), `failed` (a `fault` event says why).
+    /// By `plan`: `planned`, or why it is in no plan: `elsewhere` (on another file system),
+    /// `in-the-way` (a link stands above it at the source). By `apply`: `moved`, `moved-before` (by
+    /// an earlier run), or why it was left where it is: `gone`, `changed` (it is not what was
+    /// planned), `not-empty`, `at-source` (the source has the name again), `excluded` (by a
+    /// filter), `failed` (a `fault` event says why).
     status: &'static str,
     /// Its length in bytes, as planned.
     bytes: u64,
@@ -86,6 +97,8 @@ struct RemovalPlanBody {
     digest: String,
     /// Its file.
     path: String,
+    /// The directory that DEST is, without links.
+    destination: String,
     /// Files and links in it.
     files: u64,
     /// Bytes of the files.
@@ -169,7 +182,8 @@ impl RemovalTelling {
         let (files, bytes, names) = (plan.files(), plan.bytes(), plan.names.len() as u64);
         if self.json {
             let path = file.to_string_lossy().into_owned();
-            let body = RemovalPlanBody { digest: digest.to_owned(), path, files, bytes, names };
+            let destination = String::from_utf8_lossy(&plan.destination).into_owned();
+            let body = RemovalPlanBody { digest: digest.to_owned(), path, destination, files, bytes, names };
             if self.written.is_ok() {
                 self.written = JsonLines::new(&mut self.out).say("removal_plan", body);
             }
@@ -179,7 +193,8 @@ impl RemovalTelling {
             self.written = writeln!(self.out, "digest: {digest}").and_then(|()| self.out.flush());
         }
         let files = units::count(files, "file");
-        self.talker.note(format_args!("{files}, {} are at DEST alone; nothing was moved", ByteCount(bytes)));
+        let dest = Escaped(&plan.destination);
+        self.talker.note(format_args!("{files}, {} are at DEST alone, {dest}; nothing was moved", ByteCount(bytes)));
         self.talker.hint(
             "look through the names above; the same command with '--delete apply' and this digest moves them away",
         );

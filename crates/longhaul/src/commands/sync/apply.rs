@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Blame, Fault, FaultCode, Mtime};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
 use longhaul_engine::{Grace, NameKind, Withdrawn};
 
 use super::pair::{Pair, StepSignals};
@@ -30,6 +30,7 @@ pub(super) fn run(args: &SyncArgs, context: Context) -> Result<Exit, Error> {
     let mut telling = RemovalTelling::new(talk);
     let mut applied = || -> Result<(), Error> {
         let settings = settings::transfer(&args.transfer, &layers)?;
+        super::need_whole(&settings)?;
         let (digest, locations) = match args.transfer.locations.split_last() {
             Some((digest, locations)) if locations.len() == 2 => (is_digest(digest)?, locations),
             _ => {
@@ -47,8 +48,8 @@ pub(super) fn run(args: &SyncArgs, context: Context) -> Result<Exit, Error> {
         let file = args.rule.plan.as_ref().map_or_else(|| shelf.plan(digest), PathBuf::from);
         let plan = read(&file, digest)?;
         let signals = StepSignals::watch()?;
-        let pair = Pair::open(locations, (args, &settings), (talk, context, &signals))?;
-        Removal { pair, signals }.run(&plan, digest, &mut telling)
+        let pair = Pair::open(locations, &settings, (talk, context, &signals))?;
+        Removal { pair, signals, filter: settings.engine.filter }.run(&plan, digest, &mut telling)
     };
     match applied() {
         Ok(()) => Ok(telling.end()),
@@ -78,6 +79,8 @@ fn read(file: &Path, digest: &str) -> Result<RemovalPlan, Error> {
 struct Removal {
     pair: Pair,
     signals: StepSignals,
+    /// Names that it leaves out stay, though the plan has them.
+    filter: Filter,
 }
 
 impl Removal {
@@ -96,7 +99,11 @@ impl Removal {
             }
             match self.moved(name, &mut grace) {
                 Ok(finding) => telling.found(&name.path, finding, name.facts.bytes),
-                Err(fault) => {
+                Err(Unmoved::All(fault)) => {
+                    ended = Some(fault);
+                    break;
+                }
+                Err(Unmoved::One(fault)) => {
                     telling.fault(&fault);
                     telling.found(&name.path, RemovalFinding::Failed, name.facts.bytes);
                 }
@@ -136,14 +143,17 @@ impl Removal {
     }
 
     /// Moves a name, if nothing speaks against it now.
-    fn moved(&mut self, name: &PlannedName, grace: &mut Grace) -> Result<RemovalFinding, Fault> {
+    fn moved(&mut self, name: &PlannedName, grace: &mut Grace) -> Result<RemovalFinding, Unmoved> {
+        if !is_sent(&self.filter, &name.path, name.facts.kind) {
+            return Ok(RemovalFinding::Excluded);
+        }
         if is_kept(&name.path) || name.facts.kind == NameKind::Special {
             return Ok(RemovalFinding::Changed);
         }
-        if !self.pair.source.is_absent(&name.path, &self.signals.stop)? {
+        if !self.pair.source.is_absent(&name.path, &self.signals.stop).map_err(Unmoved::at_source)? {
             return Ok(RemovalFinding::AtSource);
         }
-        Ok(match grace.withdraw(&name.path, &name.facts)? {
+        Ok(match grace.withdraw(&name.path, &name.facts).map_err(|error| Unmoved::One(error.into()))? {
             Withdrawn::Moved => RemovalFinding::Moved,
             Withdrawn::MovedBefore => RemovalFinding::MovedBefore,
             Withdrawn::Gone => RemovalFinding::Gone,
@@ -151,6 +161,37 @@ impl Removal {
             Withdrawn::NotEmpty => RemovalFinding::NotEmpty,
         })
     }
+}
+
+/// The fault by which a name was not moved.
+enum Unmoved {
+    /// It is one of this name.
+    One(Fault),
+    /// No name can be looked at behind it.
+    All(Fault),
+}
+
+impl Unmoved {
+    /// Judges a fault of the source: all but those of one path are of its connection, or of its
+    /// top.
+    fn at_source(fault: Fault) -> Unmoved {
+        match fault.code {
+            FaultCode::Denied | FaultCode::InTheWay | FaultCode::Io | FaultCode::Unsupported => Unmoved::One(fault),
+            _ => Unmoved::All(fault),
+        }
+    }
+}
+
+/// Whether a filter leaves neither a name out nor a directory above it.
+fn is_sent(filter: &Filter, path: &RelPath, kind: NameKind) -> bool {
+    let mut above = path.parent();
+    while let Some(dir) = above {
+        if !filter.verdict(&dir, true) {
+            return false;
+        }
+        above = dir.parent();
+    }
+    filter.verdict(path, kind == NameKind::Dir)
 }
 
 /// Letters of a date, `2026-11-29`.

@@ -6,7 +6,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "it looks at the tops of trees that a user named")]
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -15,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
-use longhaul_engine::{Remote, RemotePath, Stop, Tree, list};
+use longhaul_engine::{Remote, RemotePath, Stop, Tree};
 
 use super::combination;
-use crate::cli::SyncArgs;
-use crate::commands::{Context, block_on};
+use super::listed::{self, ListedAbove};
+use crate::commands::Context;
 use crate::error::{Error, LocationFlaw};
 use crate::keys;
 use crate::location::{DaemonPath, Location, host_port};
@@ -47,6 +46,8 @@ pub(super) enum SourceEnd {
         path: PathBuf,
         /// Its device and inode.
         place: (u64, u64),
+        /// The directory of the last name that was absent when the top was seen to have names.
+        proven: Option<RelPath>,
     },
     /// At a daemon.
     There {
@@ -56,8 +57,8 @@ pub(super) enum SourceEnd {
         path: RemotePath,
         /// The location, with its port.
         shown: String,
-        /// The names in the directory that was asked for last.
-        last: Option<(RelPath, HashSet<Vec<u8>>)>,
+        /// The names in the directories that were asked for last.
+        listed: ListedAbove,
     },
 }
 
@@ -97,14 +98,10 @@ impl Pair {
     /// each other.
     pub(super) fn open(
         locations: &[OsString],
-        (args, settings): (&SyncArgs, &TransferSettings),
+        settings: &TransferSettings,
         (talk, context, signals): (Talk, Context, &StepSignals),
     ) -> Result<Pair, Error> {
         let [source, dest] = locations else { return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)) };
-        if args.transfer.choice.files_from.is_some() || settings.targets.is_some() {
-            let why = "--files-from and --target do not go with --delete, which is about whole trees in one directory";
-            return Err(combination(why, "leave them out; --exclude leaves names alone"));
-        }
         let dest = match Location::parse(dest)? {
             Location::Local(dest) => dest,
             Location::Daemon(_) | Location::Ssh(_) => {
@@ -129,10 +126,8 @@ impl Pair {
                 return Err(combination(why, "serve it, and name it as lh://HOST/ROOT/PATH"));
             }
         };
-        let dest = name.map_or(dest.path.clone(), |name| dest.path.join(name));
-        let tree = Tree::open(&dest).map_err(|error| Error::from(Fault::from(error)))?;
-        let dest_path = std::fs::canonicalize(&dest).map_err(Error::file("examine", &dest))?;
-        let pair = Pair { source, dest: tree, dest_path };
+        let (dest, dest_path) = held(&dest.path, name.as_deref())?;
+        let pair = Pair { source, dest, dest_path };
         pair.need_apart()?;
         Ok(pair)
     }
@@ -147,12 +142,34 @@ impl Pair {
     }
 }
 
+/// Holds the destination, and gives its path without links. A link that has the name of the source
+/// there is not followed: names behind it are not of this tree.
+fn held(dest: &Path, name: Option<&OsStr>) -> Result<(Arc<Tree>, PathBuf), Error> {
+    let whole = || std::fs::canonicalize(dest).map_err(Error::file("examine", dest));
+    let Some(name) = name else {
+        let tree = Tree::open(dest).map_err(|error| Error::from(Fault::from(error)))?;
+        return Ok((tree, whole()?));
+    };
+    let named = dest.join(name);
+    let refused = |why: &str| {
+        let fault = Fault::new(FaultCode::Usage, Blame::Local, why);
+        let fault = fault.about(longhaul_core::Escaped(named.as_os_str().as_bytes()));
+        fault.hint_in_words("write a slash behind SOURCE, and name as DEST the directory that is meant")
+    };
+    let own = RelPath::new(name.as_bytes()).map_err(|_| refused("no tree of a transfer can have this name"))?;
+    let tree = Tree::open_beneath(dest, &own).map_err(Fault::from).map_err(|fault| match fault.code {
+        FaultCode::InTheWay => refused("what has the name of SOURCE in DEST is a link, or no directory"),
+        _ => fault,
+    })?;
+    Ok((tree, whole()?.join(name)))
+}
+
 impl SourceEnd {
     fn here(path: &Path) -> Result<SourceEnd, Error> {
         let tree = Tree::open(path).map_err(|error| Error::from(Fault::from(error)))?;
         let whole = std::fs::canonicalize(path).map_err(Error::file("examine", path))?;
         let found = std::fs::metadata(&whole).map_err(Error::file("examine", path))?;
-        Ok(SourceEnd::Here { tree, path: whole, place: (found.dev(), found.ino()) })
+        Ok(SourceEnd::Here { tree, path: whole, place: (found.dev(), found.ino()), proven: None })
     }
 
     /// The source at a daemon, and the name that it takes at the destination.
@@ -170,7 +187,7 @@ impl SourceEnd {
         let host = host_port(&daemon.host, daemon.port);
         let beneath = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
         let shown = format!("lh://{host}/{}{beneath}", longhaul_core::Escaped(path.root.as_bytes()));
-        Ok((SourceEnd::There { remote: Box::new(remote()?), path, shown, last: None }, name))
+        Ok((SourceEnd::There { remote: Box::new(remote()?), path, shown, listed: ListedAbove::default() }, name))
     }
 
     /// Its name in a plan.
@@ -203,60 +220,37 @@ impl SourceEnd {
                 })?;
                 Ok(!found)
             }
-            SourceEnd::There { remote, path, last, .. } => {
-                let names = names_at(remote, path, &RelPath::root(), stop)?;
-                let is_empty = names.is_empty();
-                *last = Some((RelPath::root(), names));
-                Ok(is_empty)
-            }
+            SourceEnd::There { remote, path, listed, .. } => listed.is_empty((remote, path), stop),
         }
     }
 
     /// Whether nothing of any kind has a name.
     ///
     /// # Errors
-    /// The fault of a name that cannot be looked at: nobody knows then.
+    /// The fault of a name that cannot be looked at: nobody knows then. [`FaultCode::Usage`] if the
+    /// source is not where it was, or has nothing any more: its disk may be gone.
     pub(super) fn is_absent(&mut self, path: &RelPath, stop: &Stop) -> Result<bool, Fault> {
-        let (remote, top, last) = match self {
-            SourceEnd::Here { tree, .. } => return Ok(tree.facts(path)?.is_none()),
-            SourceEnd::There { remote, path, last, .. } => (remote, path, last),
-        };
-        let (above, name) = (path.parent().unwrap_or_default(), path.name().unwrap_or_default());
-        if last.as_ref().is_none_or(|(dir, _)| *dir != above) {
-            *last = None;
-            let names = match names_at(remote, top, &above, stop) {
-                Err(fault) if fault.code == FaultCode::NotFound && !above.is_root() => HashSet::new(),
-                listed => listed?,
-            };
-            *last = Some((above, names));
+        match self {
+            SourceEnd::There { remote, path: top, listed, .. } => return listed.lacks((remote, top), path, stop),
+            SourceEnd::Here { tree, proven, .. } => {
+                if tree.facts(path)?.is_some() {
+                    return Ok(false);
+                }
+                tree.check_place().map_err(|error| {
+                    let message = format_args!("the source is not where it was: {error}");
+                    Fault::new(FaultCode::Usage, Blame::Local, message).hint_in_words(listed::AGAIN)
+                })?;
+                if proven.as_ref().is_some_and(|dir| path.parent().as_ref() == Some(dir)) {
+                    return Ok(true);
+                }
+            }
         }
-        Ok(last.as_ref().is_some_and(|(_, names)| !names.contains(name)))
+        if self.is_empty(stop)? {
+            return Err(listed::emptied());
+        }
+        if let SourceEnd::Here { proven, .. } = self {
+            *proven = path.parent();
+        }
+        Ok(true)
     }
 }
-
-/// The names in a directory at a daemon, in bounded memory.
-fn names_at(remote: &Remote, top: &RemotePath, dir: &RelPath, stop: &Stop) -> Result<HashSet<Vec<u8>>, Fault> {
-    let unsupported = |why: &str| Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped());
-    let at = top.path.concat(dir).map_err(|_| unsupported("the path is longer than one may be"))?;
-    let path = RemotePath { root: top.root.clone(), path: at, slash: true };
-    let (mut names, mut bytes) = (HashSet::new(), 0);
-    let sink = |listed: Vec<longhaul_engine::Listed>| {
-        for one in listed {
-            bytes += one.name.len() + NAME_COST;
-            names.insert(one.name);
-        }
-        if bytes > NAMES_BYTES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let listed = block_on(list(remote.clone(), Some(path), stop.clone(), sink));
-    listed.map_err(Fault::from)??;
-    if bytes > NAMES_BYTES_MAX {
-        Err(unsupported("the daemon lists more names in one directory than are remembered"))
-    } else {
-        Ok(names)
-    }
-}
-
-/// Memory of the names of one directory at a daemon: some two million.
-const NAMES_BYTES_MAX: usize = 256 << 20;
-/// Memory of a name beside its bytes.
-const NAME_COST: usize = 64;

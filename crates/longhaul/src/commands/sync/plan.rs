@@ -35,10 +35,11 @@ pub(super) fn run(args: &SyncArgs, context: Context) -> Result<Exit, Error> {
     let mut telling = RemovalTelling::new(talk);
     let mut planned = || -> Result<(), Error> {
         let settings = settings::transfer(&args.transfer, &layers)?;
+        super::need_whole(&settings)?;
         let most = args.rule.max_delete.as_ref().map(|text| number(text)).transpose()?;
         let signals = StepSignals::watch()?;
         let shelf = PlanShelf::open(context.places().in_state(STATE_NAME).ok_or(Error::NoHome { what: "plans" })?)?;
-        let pair = Pair::open(&args.transfer.locations, (args, &settings), (talk, context, &signals))?;
+        let pair = Pair::open(&args.transfer.locations, &settings, (talk, context, &signals))?;
         let planner = Planner { pair, signals, shelf, filter: settings.engine.filter, talk, most };
         planner.run(args.rule.plan.as_ref().map(PathBuf::from), &mut telling)
     };
@@ -70,7 +71,7 @@ struct OnlyThere {
     paths: Vec<RelPath>,
     /// Bytes of the paths.
     bytes: usize,
-    /// Files and links at the destination.
+    /// Files and links at the destination, without datasets that were replaced.
     files_there: u64,
 }
 
@@ -190,8 +191,14 @@ impl Planner {
                     .about(path.escaped()));
             }
             // The list leaves out names of kinds that are not sent; those stand at the source too.
-            if self.pair.source.is_absent(&path, &self.signals.stop)? {
-                names.push(PlannedName { path, facts });
+            match self.pair.source.is_absent(&path, &self.signals.stop) {
+                Ok(true) => names.push(PlannedName { path, facts }),
+                Ok(false) => {}
+                // Nobody looks through a link that stands above the name there.
+                Err(fault) if fault.code == FaultCode::InTheWay => {
+                    telling.found(&path, RemovalFinding::InTheWay, facts.bytes);
+                }
+                Err(fault) => return Err(fault),
             }
         }
         self.emptied(names)
@@ -219,7 +226,7 @@ fn only_there(source: &Sealed, dest: &Sealed) -> Result<OnlyThere, Fault> {
     let (mut found, mut is_over) = (OnlyThere::default(), false);
     let compared = diff(source.items(), dest.items(), Lists::ALL, |item: &Item, difference| {
         let is_there = difference != Difference::Removed;
-        found.files_there += u64::from(is_there && item.kind != ItemKind::Dir);
+        found.files_there += u64::from(is_there && item.kind != ItemKind::Dir && !is_kept(&item.path));
         if difference == Difference::Added && !is_kept(&item.path) {
             found.bytes += item.path.as_bytes().len() + PATH_COST;
             found.paths.push(item.path.clone());
