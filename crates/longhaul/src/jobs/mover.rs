@@ -375,7 +375,15 @@ async fn finish_telling(
     let told = tokio::select! {
         told = &mut telling => told,
         _ = halted(halt), if last == HookPhase::Finishing => stop_telling(&mut telling, phase).await,
-        () = tokio::time::sleep(FINISHING_MAX) => stop_telling(&mut telling, phase).await,
+        () = tokio::time::sleep(FINISHING_MAX) => {
+            if last == HookPhase::Finishing {
+                phase.send_replace(HookPhase::Ending);
+            }
+            tokio::select! {
+                told = &mut telling => told,
+                _ = halted(halt), if last == HookPhase::Finishing => stop_telling(&mut telling, phase).await,
+            }
+        }
     };
     if let Err(error) = told {
         tracing::debug!(%error, "hooks are told by the next mover");
