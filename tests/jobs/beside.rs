@@ -55,7 +55,7 @@ fn a_daemon_moves_campaigns_to_another_one_and_hands_back_a_shard_in_its_middle_
     let host = &site.client;
     plant(&host.path("ds"));
     files::make(host.path("ds/z/large"), 7, 3 << 20);
-    let config = configure(host, "memory = '16MiB'");
+    let config = configure(host, &format!("memory = '16MiB'\nbeneath = ['{}']", host.path("ds").display()));
     let daemon = start(host, &config);
     daemon.wait_log("the mover serves the queue");
     let to = site.url("in");
@@ -113,6 +113,8 @@ fn the_memory_of_a_mover_is_taken_from_that_of_the_daemon() {
         ("queue = 'queue.db'", "queue is an absolute path"),
         ("queue = 'ftp://x'", "queue is an absolute path"),
         ("hooks = '/no/such/hooks.toml'", "/no/such/hooks.toml"),
+        ("hooks = 'hooks.toml'", "hooks is an absolute path"),
+        ("beneath = ['/data', 'data']", "beneath has absolute paths"),
         ("colour = 1", "unknown key 'colour'"),
     ] {
         let config = configure(&host, mover);
@@ -120,4 +122,44 @@ fn the_memory_of_a_mover_is_taken_from_that_of_the_daemon() {
         assert!(checked.stderr.contains(said), "{mover}: {checked}");
         assert_eq!(checked.code == 0, said == "nothing wrong", "{mover}: {checked}");
     }
+}
+
+#[test]
+fn a_daemon_takes_no_place_of_its_host_and_no_trust_from_a_row() {
+    let site = Site::new();
+    let host = &site.client;
+    files::make(host.path("data/from/f"), 1, 1000);
+    files::make(host.path("secret/f"), 2, 1000);
+    std::os::unix::fs::symlink(host.path("secret"), host.path("data/way")).unwrap();
+    let config = configure(host, &format!("beneath = ['{}']", host.path("data").display()));
+    let daemon = start(host, &config);
+    daemon.wait_log("the mover serves the queue");
+    let to = site.url("in");
+    job(host, ["add", "--name", "out", "secret", &to]).succeed();
+    job(host, ["plan", "out"]).succeed();
+    let fault = mover(host, |mover| mover["fault"].is_string())["fault"].take();
+    assert!(fault.as_str().unwrap().contains("serves no such place"), "{fault}");
+    daemon.signal(Signal::TERM);
+    daemon.finish();
+    job(host, ["cancel", "out"]).succeed();
+
+    let daemon = start(host, &config);
+    job(host, ["add", "--name", "onto", "data/from", &host.path("data/way").display().to_string()]).succeed();
+    job(host, ["plan", "onto"]).succeed();
+    let fault = mover(host, |mover| mover["fault"].is_string())["fault"].take();
+    assert!(fault.as_str().unwrap().contains("serves no such place"), "{fault}");
+    assert!(!host.path("secret/from").exists());
+    daemon.signal(Signal::TERM);
+    daemon.finish();
+    job(host, ["cancel", "onto"]).succeed();
+
+    // Nobody here knows the other daemon any more, but for what the row says.
+    fs::write(host.config("known_hosts"), "").unwrap();
+    let daemon = start(host, &config);
+    job(host, ["add", "--name", "trusts", "--trust-on-first-use", "data/from", &to]).succeed();
+    job(host, ["plan", "trusts"]).succeed();
+    mover(host, |mover| mover["fault"].is_string());
+    assert!(!site.root().join("in").exists(), "nothing was sent");
+    daemon.signal(Signal::TERM);
+    daemon.finish();
 }

@@ -54,7 +54,7 @@ fn program(host: &Host, name: &str, besides: &str) -> PathBuf {
 fn told(host: &Host, name: &str) -> Vec<Value> {
     let text = fs::read_to_string(host.path(format!("{name}.told"))).unwrap_or_default();
     let mut all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let number = |one: &Value| one["notice"].as_str().unwrap().rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    let number = |one: &Value| one["notice"].as_str().unwrap().split('-').nth(1).unwrap().parse::<u64>().unwrap();
     all.sort_by_key(number);
     all
 }
@@ -190,4 +190,24 @@ fn a_campaign_cannot_name_a_program_or_a_url_and_a_file_that_others_may_write_is
     let file = host.config_home().join("longhaul/hooks.toml");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     host.run(["job", "run", "--drain"]).fail(2);
+}
+
+#[test]
+fn a_notice_whose_row_makes_no_sense_is_given_up_and_silences_no_other_one() {
+    let host = Host::new();
+    files::make(host.path("ds/f"), 1, 1000);
+    let program = program(&host, "tell", "");
+    write_hooks(&host, &format!("[[hook]]\nname = 'tell'\ncommand = ['{}']\n", program.display()));
+    for name in ["bent", "good"] {
+        host.run(["job", "add", "--name", name, "--hook", "tell", "ds", name]).succeed();
+        host.run(["job", "cancel", name]).succeed();
+    }
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    rows.execute("UPDATE notice SET kind = 99 WHERE number = (SELECT min(number) FROM notice)", []).unwrap();
+    host.run(["job", "run", "--drain"]).succeed();
+    let names: Vec<_> = told(&host, "tell").iter().map(|one| one["campaign"]["name"].clone()).collect();
+    assert_eq!(names, ["good"]);
+    let left: (i64, i64) =
+        rows.query_row("SELECT kind, given_up FROM notice", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(left, (99, 1));
 }

@@ -381,9 +381,19 @@ impl Rows for PostgresRows<'_> {
         self.one(Statement::FirstNotice, vec![Value::text(hook.as_str()), now, latest], |columns| columns.notice())
     }
 
-    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
-        let count = self.one(Statement::CountNotices, vec![n(campaign.0)?], |columns| columns.count())?;
-        Ok(count.unwrap_or(0))
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
+        let (now, latest) = bounds(due)?;
+        self.write(Statement::GiveUpFirstNotice, vec![Value::text(hook.as_str()), now, latest])
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
+        let values = vec![n(campaign.0)?, Value::text(hook.as_str())];
+        Ok(self.one(Statement::CountNotices, values, |columns| columns.count())?.unwrap_or(0))
+    }
+
+    fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {
+        let values = vec![n(campaign.0)?, Value::text(hook.as_str()), n(kept as u64)?];
+        self.write(Statement::TrimGivenUp, values)
     }
 
     fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {

@@ -153,7 +153,13 @@ statements! {
     FirstNotice = concat!("SELECT ", notice!(), " FROM notice
         WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
         FOR UPDATE SKIP LOCKED");
-    CountNotices = "SELECT count(*) FROM notice WHERE campaign = $1";
+    /// What this transaction has locked it finds again.
+    GiveUpFirstNotice = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
+        FOR UPDATE SKIP LOCKED)";
+    CountNotices = "SELECT count(*) FROM notice WHERE campaign = $1 AND hook = $2 AND given_up = 0";
+    TrimGivenUp = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
+        WHERE campaign = $1 AND hook = $2 AND given_up <> 0 ORDER BY number DESC OFFSET $3)";
     Notices = concat!("SELECT ", notice!(), " FROM notice WHERE campaign = $1 AND number > $2 ORDER BY number LIMIT $3");
 
     Leader = "SELECT term, holder, until FROM leader";

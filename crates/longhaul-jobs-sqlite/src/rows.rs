@@ -412,9 +412,23 @@ impl Rows for SqliteRows<'_> {
         self.one(statement, params![hook.as_str(), now, latest], |columns| columns.notice())
     }
 
-    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
-        let statement = "SELECT count(*) FROM notice WHERE campaign = ?";
-        Ok(self.one(statement, params![number(campaign.0)?], |columns| columns.count())?.unwrap_or(0))
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
+        let (now, latest) = bounds(due)?;
+        let statement = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
+            WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?) ORDER BY number LIMIT 1)";
+        self.write(statement, params![hook.as_str(), now, latest])
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
+        let statement = "SELECT count(*) FROM notice WHERE campaign = ? AND hook = ? AND given_up = 0";
+        let values = params![number(campaign.0)?, hook.as_str()];
+        Ok(self.one(statement, values, |columns| columns.count())?.unwrap_or(0))
+    }
+
+    fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {
+        let statement = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
+            WHERE campaign = ? AND hook = ? AND given_up <> 0 ORDER BY number DESC LIMIT -1 OFFSET ?)";
+        self.write(statement, params![number(campaign.0)?, hook.as_str(), number(kept as u64)?])
     }
 
     fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {

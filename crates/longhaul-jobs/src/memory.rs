@@ -317,8 +317,26 @@ impl Rows for Memory {
         Ok(self.notices.values().filter(|notice| notice.hook == *hook).find(is_due).cloned())
     }
 
-    fn count_notices(&mut self, campaign: CampaignId) -> Result<u64, JobsError> {
-        Ok(self.notices.values().filter(|notice| notice.campaign == campaign).count() as u64)
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError> {
+        let Some(mut notice) = self.first_notice(hook, due)? else { return Ok(()) };
+        notice.delivery.given_up = true;
+        self.put_notice(&notice)
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Result<u64, JobsError> {
+        let is_meant =
+            |notice: &&Notice| (notice.campaign, &notice.hook) == (campaign, hook) && !notice.delivery.given_up;
+        Ok(self.notices.values().filter(is_meant).count() as u64)
+    }
+
+    fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Result<(), JobsError> {
+        let is_meant =
+            |notice: &&Notice| (notice.campaign, &notice.hook) == (campaign, hook) && notice.delivery.given_up;
+        let beyond = self.notices.values().rev().filter(is_meant).skip(kept).map(|notice| notice.number);
+        for number in beyond.collect::<Vec<_>>() {
+            self.notices.remove(&number);
+        }
+        Ok(())
     }
 
     fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Result<Vec<Notice>, JobsError> {

@@ -149,8 +149,13 @@ pub trait Rows {
     /// The notice to a hook with the lowest number that is not given up, and whose time has come. A
     /// backend with row locks gives the first that no other transaction has locked, and locks it.
     fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError>;
-    /// Notices of a campaign.
-    fn count_notices(&mut self, campaign: CampaignId) -> Result<u64, JobsError>;
+    /// Gives that notice up, though nothing of its row may make sense.
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError>;
+    /// Notices of a campaign to a hook that are not given up.
+    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Result<u64, JobsError>;
+    /// Removes the notices of a campaign to a hook that were given up, but for so many with the
+    /// highest numbers.
+    fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Result<(), JobsError>;
     /// Notices of a campaign with a higher number, so many at most.
     fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Result<Vec<Notice>, JobsError>;
 

@@ -19,7 +19,7 @@ pub mod spec;
 
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use hooks::{Hook, HookFailure, HookMeans, HookUrl, Hooks};
-pub use mover::{KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
+pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
 pub use queue::{QueuePlace, QueueStore, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};

@@ -91,10 +91,13 @@ fn go_on_from(kind: BackupKind) {
     let mut movers = Vec::from(start());
 
     wait_until_settled(3, &server);
+    // However long the backup takes, nothing is settled meanwhile.
+    movers.iter().for_each(|mover| mover.signal(Signal::STOP));
     let dump = (kind == BackupKind::Dump).then(|| server.dump("postgres", "longhaul"));
     if kind == BackupKind::Cluster {
         server.back_up();
     }
+    movers.iter().for_each(|mover| mover.signal(Signal::CONT));
     let later = wait_until_settled(settled(&server).len() + 4, &server);
     let mut outcomes = Vec::new();
     if kind == BackupKind::Dump {

@@ -195,7 +195,9 @@ impl<S: Store> Pair<S> {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
-            self.both(|rows| Ok((rows.count_notices(campaign)?, rows.notices(campaign, 7, 1000)?)));
+            self.both(|rows| {
+                Ok((rows.count_notices(campaign, &HookKey::new("h").unwrap())?, rows.notices(campaign, 7, 1000)?))
+            });
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();
                 for shard in shards {

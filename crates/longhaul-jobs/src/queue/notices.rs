@@ -44,16 +44,21 @@ pub enum Telling {
     HandedBack,
 }
 
-/// Notices of shards and faults that a campaign keeps at a time. What happens while so many wait is
-/// told to nobody; the end of the campaign always is.
+/// Notices of shards and faults that wait for a hook of a campaign at a time. What happens while so
+/// many wait is not told to that hook; the end of the campaign always is.
 pub const NOTICES_MAX: u64 = 10_000;
+/// Notices to a hook of a campaign that were given up and are kept: the last ones.
+const GIVEN_UP_MAX: usize = 1000;
+/// Rows without sense that are given up at a time.
+const SENSELESS_MAX: usize = 100;
 /// The longest time that a mover may take for a notice, and the longest pause between two tries.
 pub const NOTICE_TIME_MAX: Duration = Duration::from_secs(600);
 /// Times that a notice is begun, whatever movers say: one that kills each of them ends there.
 const NOTICE_TRIES_MAX: u32 = 1000;
 
-/// Takes a notice for one of these hooks, of which the mover says within `time` how it went.
-/// `None` if there is none that is due.
+/// Takes a notice for one of these hooks, the first ones first, of which the mover says within
+/// `time` how it went. `None` if there is none that is due. A notice whose row makes no sense is
+/// given up, and one whose campaign makes none is passed over for a while.
 ///
 /// # Errors
 /// [`JobsError::Store`], and those of rows that make no sense.
@@ -65,17 +70,36 @@ pub fn take_notice(
     let now = rows.now()?;
     let due = Due::at(now, NOTICE_TIME_MAX);
     for hook in hooks {
-        while let Some(mut notice) = rows.first_notice(hook, due)? {
-            let Some(campaign) = rows.campaign(notice.campaign)? else {
-                rows.remove_notice(notice.number)?;
-                continue;
+        let mut senseless = 0;
+        while senseless < SENSELESS_MAX {
+            let mut notice = match rows.first_notice(hook, due) {
+                Ok(None) => break,
+                Ok(Some(notice)) => notice,
+                Err(error) if error.is_of_rows() => {
+                    rows.give_up_first_notice(hook, due)?;
+                    senseless += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
+            let campaign = match rows.campaign(notice.campaign) {
+                Ok(None) => {
+                    rows.remove_notice(notice.number)?;
+                    continue;
+                }
+                Ok(Some(campaign)) => Some(campaign),
+                Err(error) if error.is_of_rows() => None,
+                Err(error) => return Err(error),
+            };
+            let time = if campaign.is_some() { time.min(NOTICE_TIME_MAX) } else { NOTICE_TIME_MAX };
             let Delivery { given_up, tries, .. } = &mut notice.delivery;
             (*tries, *given_up) = (tries.saturating_add(1), *tries >= NOTICE_TRIES_MAX);
-            (notice.delivery.not_before, notice.delivery.taker) = (now.plus(time.min(NOTICE_TIME_MAX)), taker);
+            (notice.delivery.not_before, notice.delivery.taker) = (now.plus(time), taker);
             rows.put_notice(&notice)?;
-            if !notice.delivery.given_up {
-                return Ok(Some(TakenNotice { notice, campaign }));
+            match campaign {
+                Some(campaign) if !notice.delivery.given_up => return Ok(Some(TakenNotice { notice, campaign })),
+                Some(campaign) => rows.trim_given_up(campaign.id, hook, GIVEN_UP_MAX)?,
+                None => senseless += 1,
             }
         }
     }
@@ -104,7 +128,11 @@ pub fn settle_notice(rows: &mut dyn Rows, taken: &Notice, telling: &Telling) -> 
             notice.delivery.not_before = now.plus(link_pause(notice.delivery.tries, *chance));
         }
     }
-    rows.put_notice(&notice)
+    rows.put_notice(&notice)?;
+    if notice.delivery.given_up {
+        rows.trim_given_up(notice.campaign, &notice.hook, GIVEN_UP_MAX)?;
+    }
+    Ok(())
 }
 
 /// Writes the notices of a shard with which a mover ended.
@@ -151,14 +179,18 @@ pub(super) fn note_campaign(rows: &mut dyn Rows, campaign: &Campaign) -> Result<
     if campaign.hooks.told_of(NoticeKind::Campaign).next().is_none() {
         return Ok(());
     }
-    let left = left(rows, campaign.id)?;
+    // A row that makes no sense keeps no campaign from its end: it is told without figures then.
+    let (total, done, failed) = match left(rows, campaign.id) {
+        Err(error) if error.is_of_rows() => Default::default(),
+        left => left.map(|left| (left.total, left.done, left.failed))?,
+    };
     let event = NoticeEvent {
         kind: NoticeKind::Campaign,
         shard: None,
         state: PlainText::from(campaign.state.name()),
-        total: left.total,
-        done: left.done,
-        failed: left.failed,
+        total,
+        done,
+        failed,
         code: None,
         at: rows.now()?,
     };
@@ -167,7 +199,7 @@ pub(super) fn note_campaign(rows: &mut dyn Rows, campaign: &Campaign) -> Result<
 
 fn note(rows: &mut dyn Rows, campaign: &Campaign, event: &NoticeEvent) -> Result<(), JobsError> {
     for hook in campaign.hooks.told_of(event.kind) {
-        if event.kind != NoticeKind::Campaign && rows.count_notices(campaign.id)? >= NOTICES_MAX {
+        if event.kind != NoticeKind::Campaign && rows.count_notices(campaign.id, hook)? >= NOTICES_MAX {
             continue;
         }
         let number = rows.next_number()?;

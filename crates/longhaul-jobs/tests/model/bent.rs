@@ -226,8 +226,16 @@ impl Rows for Bent<'_> {
         self.rows.first_notice(hook, due)
     }
 
-    fn count_notices(&mut self, campaign: CampaignId) -> Answer<u64> {
-        self.rows.count_notices(campaign)
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
+        self.rows.give_up_first_notice(hook, due)
+    }
+
+    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
+        self.rows.count_notices(campaign, hook)
+    }
+
+    fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {
+        self.rows.trim_given_up(campaign, hook, kept)
     }
 
     fn notices(&mut self, campaign: CampaignId, after: u64, most: usize) -> Answer<Vec<Notice>> {

@@ -24,13 +24,13 @@ use longhaul_jobs_postgres::Passwords;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
-use super::job::keys_kept::met_with;
 use super::{Context, LogForm};
 use crate::config::{Daemon, MoverConfig, Places};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, Hooks, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, ShardEnd, SharedQueue,
+    CampaignKeys, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, ShardEnd,
+    SharedQueue,
 };
 use crate::keys;
 use crate::output::{self, AdminMoverBody, Talker};
@@ -169,6 +169,7 @@ async fn move_once(
         time_max: None,
         movers: config.movers,
         memory: Some(config.memory),
+        ground: LocalGround::Beneath(config.beneath.clone()),
     };
     tracing::info!(target: "longhaul::serve", "the mover serves the queue {}", output::clean(&place.to_string()));
     let keys = keys.clone() as Arc<dyn KeyRing>;
@@ -197,8 +198,8 @@ pub(super) fn check(config: &MoverConfig, state: Option<&Path>) -> Result<(), Er
     hooks(config).map(drop)
 }
 
-/// The keys of a daemon's mover: those of its table, those that a campaign keeps, and those of the
-/// daemon, in this order.
+/// The keys of a daemon's mover: those of its table, and else those of the daemon. What a campaign
+/// keeps is a row, and rows are not signed: it names no key of this host, and nobody to be trusted.
 struct DaemonKeys {
     given: Keys,
     identity: PathBuf,
@@ -207,8 +208,8 @@ struct DaemonKeys {
 }
 
 impl KeyRing for DaemonKeys {
-    fn credentials(&self, campaign: &CampaignKeys) -> Result<Credentials, Fault> {
-        let mut keys = met_with(&self.given, campaign)?;
+    fn credentials(&self, _: &CampaignKeys) -> Result<Credentials, Fault> {
+        let mut keys = self.given.clone();
         keys.identity.get_or_insert_with(|| self.identity.clone());
         keys.known_hosts.get_or_insert_with(|| self.known_hosts.clone());
         let talker = Talker::new(Talk { quiet: true, ..Talk::default() });

@@ -1,14 +1,16 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
-//! destination, `tally` counts its files as the engine tells of them, `source` looks whether
-//! sources are still what the manifest says, `aside` knows the links that this host cannot serve
-//! now, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
-//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
-//! leader's row schedules. Must not know the command line.
+//! destination, `ground` bounds the places of this host that it may name, `tally` counts its files
+//! as the engine tells of them, `source` looks whether sources are still what the manifest says,
+//! `aside` knows the links that this host cannot serve now, `telling` tells hooks. In: a queue,
+//! manifests, and orders how long to go on. Out: reports to the queue, and events to a
+//! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
+//! know the command line.
 
 mod aside;
 mod claim;
+mod ground;
 mod lease;
 mod session;
 mod source;
@@ -27,6 +29,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use self::aside::LinksAside;
+pub use self::ground::LocalGround;
 use self::telling::{FINISHING_MAX, HookPhase};
 use super::faults::fault_of_jobs;
 use super::hooks::Hooks;
@@ -49,6 +52,8 @@ pub struct MoverOrders {
     pub movers: NonZero<u32>,
     /// Buffers of each transfer. `None`: as the campaign says.
     pub memory: Option<ByteCount>,
+    /// The places of this host that campaigns may name.
+    pub ground: LocalGround,
 }
 
 /// When a mover ends by itself.
@@ -359,7 +364,8 @@ async fn halted(halt: &mut Halt) -> FaultCode {
     }
 }
 
-/// Lets hooks be told of what is due, for a while, unless the mover halts.
+/// Lets hooks be told of what is due, unless the mover halts. None is begun behind a while, and
+/// what is under way then has its own time.
 async fn finish_telling(
     mut telling: JoinHandle<()>,
     (phase, last): (&watch::Sender<HookPhase>, HookPhase),
@@ -369,7 +375,15 @@ async fn finish_telling(
     let told = tokio::select! {
         told = &mut telling => told,
         _ = halted(halt), if last == HookPhase::Finishing => stop_telling(&mut telling, phase).await,
-        () = tokio::time::sleep(FINISHING_MAX) => stop_telling(&mut telling, phase).await,
+        () = tokio::time::sleep(FINISHING_MAX) => {
+            if last == HookPhase::Finishing {
+                phase.send_replace(HookPhase::Ending);
+            }
+            tokio::select! {
+                told = &mut telling => told,
+                _ = halted(halt), if last == HookPhase::Finishing => stop_telling(&mut telling, phase).await,
+            }
+        }
     };
     if let Err(error) = told {
         tracing::debug!(%error, "hooks are told by the next mover");

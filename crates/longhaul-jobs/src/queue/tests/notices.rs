@@ -139,3 +139,58 @@ fn a_campaign_keeps_so_many_notices_and_its_end_beside_them() {
     bench.schedule();
     assert_eq!(bench.store.all_notices().count() as u64, NOTICES_MAX + 1);
 }
+
+#[test]
+fn a_hook_that_is_full_or_gave_up_silences_no_other_one_and_the_last_that_were_given_up_are_kept() {
+    let (mut bench, campaign) = with_hooks("h:shard,campaign other:shard", 2);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let one = take(&mut bench, &["h"], 1).unwrap().notice;
+    let fill = |given_up: bool| {
+        let one = one.clone();
+        move |rows: &mut dyn Rows| {
+            (1..NOTICES_MAX).try_for_each(|at| {
+                let delivery = crate::rows::Delivery { given_up, ..one.delivery.clone() };
+                rows.put_notice(&crate::rows::Notice { number: 1_000_000 + at, delivery, ..one.clone() })
+            })
+        }
+    };
+    let counts = |bench: &Bench| {
+        ["h", "other"].map(|key| bench.store.all_notices().filter(|notice| notice.hook.as_str() == key).count() as u64)
+    };
+    bench.store.transact(fill(false)).unwrap();
+    let full = bench.must_claim();
+    bench.finish(&full, 10, Outcome::Through(vec![]));
+    assert_eq!(counts(&bench), [NOTICES_MAX, 2]);
+    bench.store.transact(fill(true)).unwrap();
+    let (campaign, mut done) = (bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap(), full.shard.clone());
+    done.state = ShardState::Done;
+    bench.store.transact(|rows| note_end(rows, &campaign, &done, &Outcome::Through(vec![]))).unwrap();
+    assert_eq!(counts(&bench), [NOTICES_MAX + 1, 3]);
+    let taken = take(&mut bench, &["h"], 2).unwrap();
+    settle(&mut bench, &taken, &failed(1));
+    let [kept, _] = counts(&bench);
+    assert_eq!(kept, 1001, "a thousand that were given up, and the one that waits");
+    assert!(bench.store.all_notices().any(|notice| notice.number == 1_000_000 + NOTICES_MAX - 1), "the last ones");
+}
+
+#[test]
+fn hooks_take_the_order_in_which_they_are_asked_for() {
+    let (mut bench, campaign) = with_hooks("a:campaign b:campaign", 1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    assert_eq!(take(&mut bench, &["b", "a"], 1).unwrap().notice.hook.as_str(), "b");
+    assert_eq!(take(&mut bench, &["b", "a"], 1).unwrap().notice.hook.as_str(), "a");
+}
+
+#[test]
+fn a_campaign_whose_figures_make_no_sense_is_cancelled_and_told_without_them() {
+    let (mut bench, campaign) = with_hooks("h:campaign", 2);
+    for mut shard in [bench.must_claim().shard, bench.must_claim().shard] {
+        (shard.state, shard.total.bytes) = (ShardState::Done, u64::MAX >> 1);
+        bench.store.transact(|rows| rows.put_shard(&shard)).unwrap();
+    }
+    assert!(bench.store.transact(|rows| left(rows, campaign)).is_err());
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let told = bench.store.all_notices().next().unwrap().event.clone();
+    assert_eq!((told.state.as_str(), told.total.files, told.total.bytes), ("cancelled", 0, 0));
+}

@@ -23,8 +23,8 @@ use crate::config::Places;
 use crate::error::{Error, Flaw};
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, CampaignSpec, Hooks, KeyRing, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, QueueStore,
-    ShardEnd, SharedQueue,
+    CampaignKeys, CampaignSpec, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace,
+    QueueStore, ShardEnd, SharedQueue,
 };
 use crate::keys;
 use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
@@ -102,6 +102,7 @@ fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
         time_max: parsed("max-time", &args.max_time, values::retry_for)?,
         movers: movers.unwrap_or(NonZero::<u32>::MIN),
         memory: parsed("memory", &args.memory, values::size)?,
+        ground: LocalGround::Any,
     })
 }
 

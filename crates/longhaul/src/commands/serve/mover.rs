@@ -44,6 +44,8 @@ impl MoverBeside {
         let failed = || Error::file("use", "the socket to the mover");
         socket.set_nonblocking(true).map_err(failed())?;
         let (way_back, way) = tokio::net::UnixStream::from_std(socket).map_err(failed())?.into_split();
+        let (ending, wanted) = watch::channel(Ending::Unwanted);
+        let unwanted = wanted.clone();
         tokio::spawn(async move {
             let mut lines = BufReader::new(way_back.take(LINES_BYTES_MAX)).lines();
             while let Ok(Some(line)) = lines.next_line().await {
@@ -52,8 +54,13 @@ impl MoverBeside {
                     *figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
                 }
             }
+            // It says no more, as it is gone.
+            if *unwanted.borrow() == Ending::Unwanted {
+                let mut figures = figures.lock().unwrap_or_else(PoisonError::into_inner);
+                let figures = figures.get_or_insert_default();
+                (figures.shards_moving, figures.fault) = (0, Some(GONE.to_owned()));
+            }
         });
-        let (ending, wanted) = watch::channel(Ending::Unwanted);
         let ended = tokio::task::spawn_blocking(move || outlived(child, &wanted));
         Ok(MoverBeside { way, ending, ended })
     }
@@ -83,11 +90,13 @@ fn outlived(mut child: Child, ending: &watch::Receiver<Ending>) {
         tracing::error!(
             target: "longhaul::serve",
             status,
-            "the mover has ended: nothing of its queue is moved here until the daemon is started again"
+            "{GONE}"
         );
     }
 }
 
+/// The words of a mover that ended by itself.
+const GONE: &str = "the mover has ended: nothing of its queue is moved here until the daemon is started again";
 /// Bytes of a line of the mover.
 const LINES_BYTES_MAX: u64 = 64 << 10;
 /// The time that the mover has to hand back what it moves, once all sessions have ended.

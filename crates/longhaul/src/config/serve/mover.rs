@@ -31,16 +31,20 @@ pub(super) struct MoverTable {
     /// Bytes of buffers of each shard's transfer, at least 16 MiB. As much for each of its movers
     /// is taken from `memory` of `[limits]`. [default: as of any transfer]
     memory: Option<Text>,
-    /// The file of the key that is shown to daemons, instead of those that campaigns name.
-    /// [default: the daemon's own, where a campaign names none]
-    identity: Option<PathBuf>,
+    /// The directories of this host in which campaigns may have sources and destinations: absolute
+    /// paths. Without it campaigns between daemons alone are served. [default: none]
+    beneath: Option<Spanned<Vec<PathBuf>>>,
+    /// The file of the key that is shown to daemons, an absolute path; what campaigns name is not
+    /// heard. [default: the daemon's own]
+    identity: Option<Spanned<PathBuf>>,
     /// The file of the daemons that are trusted, likewise. [default: `known_hosts` beside
     /// `serve.toml`]
-    known_hosts: Option<PathBuf>,
-    /// The file of its hooks, [`hooks.toml`](#hookstoml). [default: none]
-    hooks: Option<PathBuf>,
-    /// The file of passwords of databases, in the form of PostgreSQL's `.pgpass`. [default: none]
-    passwords: Option<PathBuf>,
+    known_hosts: Option<Spanned<PathBuf>>,
+    /// The file of its hooks, [`hooks.toml`](#hookstoml), an absolute path. [default: none]
+    hooks: Option<Spanned<PathBuf>>,
+    /// The file of passwords of databases, in the form of PostgreSQL's `.pgpass`, an absolute path.
+    /// [default: none]
+    passwords: Option<Spanned<PathBuf>>,
 }
 
 /// The mover of a daemon.
@@ -54,6 +58,8 @@ pub struct MoverConfig {
     pub movers: NonZero<u32>,
     /// Buffers of each of its transfers.
     pub memory: ByteCount,
+    /// The directories of this host that campaigns may name, and what lies beneath them.
+    pub beneath: Vec<PathBuf>,
     /// The key for daemons.
     pub identity: Option<PathBuf>,
     /// The daemons that are trusted.
@@ -77,6 +83,12 @@ pub(super) fn judge(
             queue.into_inner()
         }
         (Some(queue), _) => return Err(wrong(&queue, "queue is an absolute path, or postgres://USER@HOST/DATABASE")),
+        (None, Some(state)) if state.is_relative() => {
+            return Err(wrong(
+                &Spanned::new(whole, ()),
+                "a mover needs state as an absolute path, as it works elsewhere",
+            ));
+        }
         (None, Some(state)) => state.join("queue.db").display().to_string(),
         (None, None) => {
             return Err(wrong(&Spanned::new(whole, ()), "a mover needs a queue: name it, or a directory as state"));
@@ -109,11 +121,27 @@ pub(super) fn judge(
         campaigns: table.campaigns.unwrap_or_default(),
         movers,
         memory,
-        identity: table.identity,
-        known_hosts: table.known_hosts,
-        hooks: table.hooks,
-        passwords: table.passwords,
+        beneath: table.beneath.map(directories).transpose()?.unwrap_or_default(),
+        identity: table.identity.map(|file| absolute(file, "identity")).transpose()?,
+        known_hosts: table.known_hosts.map(|file| absolute(file, "known_hosts")).transpose()?,
+        hooks: table.hooks.map(|file| absolute(file, "hooks")).transpose()?,
+        passwords: table.passwords.map(|file| absolute(file, "passwords")).transpose()?,
     })
+}
+
+/// A file by its absolute path: the mover works in another directory than the daemon.
+fn absolute(file: Spanned<PathBuf>, key: &str) -> Result<PathBuf, Wrong> {
+    if file.get_ref().is_absolute() {
+        return Ok(file.into_inner());
+    }
+    Err(wrong(&file, format!("{key} is an absolute path")))
+}
+
+fn directories(named: Spanned<Vec<PathBuf>>) -> Result<Vec<PathBuf>, Wrong> {
+    if named.get_ref().iter().all(|dir| dir.is_absolute()) {
+        return Ok(named.into_inner());
+    }
+    Err(wrong(&named, "beneath has absolute paths of directories"))
 }
 
 /// Shards that a mover may move at a time.

@@ -10,10 +10,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{FaultCode, PlainText};
 use longhaul_jobs::Notice;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::HookFailure;
@@ -42,33 +44,47 @@ pub(super) async fn run(line: &[String], notice: &Notice, document: Vec<u8>) -> 
 
 /// Runs a program to its end. Gives its status, and the beginning of what it said.
 fn attend(mut command: Command, document: &[u8], group: &ProgramGroup) -> io::Result<(ExitStatus, String)> {
+    let (document_read, mut input) = pipe()?;
+    // It fits the pipe; where this host has no room for that, nobody is waited for.
+    fcntl_setfl(&input, OFlags::NONBLOCK)?;
+    input.write_all(document)?;
+    drop(input);
     let (output, theirs) = pipe()?;
-    command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
+    command.stdin(Stdio::from(document_read)).stdout(theirs.try_clone()?).stderr(theirs);
     let mut child = command.spawn()?;
     // Its own ends of the pipe are held by the command.
     drop(command);
     group.begin(&child);
-    if let Some(mut input) = child.stdin.take() {
-        // It fits the pipe, so nobody is waited for; and a program need not read it.
-        let _ = input.write_all(document);
-    }
     let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-    let said = end.map_err(io::Error::from).and_then(|end| listen(output, &end));
+    let said = end.map_err(io::Error::from).and_then(|end| listen(output, &end, group));
     // Its number is its own for as long as nobody has asked for its status.
     group.end();
-    let status = child.wait()?;
-    Ok((status, String::from_utf8_lossy(&said?).into_owned()))
+    match said {
+        Ok(said) => Ok((child.wait()?, String::from_utf8_lossy(&said).into_owned())),
+        Err(error) => {
+            // Nobody waits for one that not even SIGKILL ends, as on a file system that hangs.
+            let _ = child.try_wait();
+            Err(error)
+        }
+    }
 }
 
 /// Reads what a program says until it has ended, and keeps the beginning.
-fn listen(mut output: PipeReader, end: &OwnedFd) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// Those of the system; of a program that goes on though it was ended, that it was too late.
+fn listen(mut output: PipeReader, end: &OwnedFd, group: &ProgramGroup) -> io::Result<Vec<u8>> {
     let (mut kept, mut room, mut is_open, mut last_reads) = (Vec::new(), [0; 4096], true, 0);
+    let mut over_since = None;
     loop {
+        if group.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > KILLED_WITHIN {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let mut events = vec![PollFd::new(end, PollFlags::IN)];
         if is_open {
             events.push(PollFd::new(&output, PollFlags::IN));
         }
-        match poll(&mut events, None) {
+        match poll(&mut events, Some(&LOOK_EVERY)) {
             Err(rustix::io::Errno::INTR) => continue,
             polled => polled?,
         };
@@ -116,6 +132,11 @@ impl ProgramGroup {
         }
     }
 
+    /// Whether it was ended.
+    fn is_over(&self) -> bool {
+        *self.state() == GroupState::Over
+    }
+
     /// Ends whatever runs of it.
     fn end(&self) {
         let mut state = self.state();
@@ -136,6 +157,9 @@ impl Drop for EndsProgram {
 
 /// Bytes of its output that are kept.
 const OUTPUT_BYTES_KEPT: usize = 4096;
+/// The time in which a program is gone that was ended, and that of a look whether it was.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Reads of what it had said when it ended: what left its group may go on writing.
 const LAST_READS_MAX: u32 = 16;
 /// The whole environment of a program, besides the hook's key and the event.

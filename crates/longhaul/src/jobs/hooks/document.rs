@@ -62,11 +62,13 @@ pub(super) fn of(taken: &TakenNotice) -> Vec<u8> {
     let (notice, campaign) = (&taken.notice, &taken.campaign);
     let NoticeEvent { kind, shard, state, total, done, failed, code, at } = &notice.event;
     let key = campaign.key.0.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let happened = *at;
     let at = Timestamp::from_second(i64::try_from(at.0 / 1_000_000).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
     let document = HookDocument {
         v: 1,
         r#type: "hook",
-        notice: format!("{key}-{}", notice.number),
+        // A queue that was restored gives numbers anew; the time is another one then.
+        notice: format!("{key}-{}-{}", notice.number, happened.0),
         hook: notice.hook.as_str(),
         event: kind.name(),
         at: at.to_string(),

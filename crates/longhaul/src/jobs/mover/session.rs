@@ -185,6 +185,10 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     };
     let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
     let job = spec.job(listing.source).ok_or_else(missing)?;
+    // Another host may serve the place.
+    let of_ground = |fault| Unprepared { fault, at: BreakPlace::Host };
+    let (ground, asked) = (mover.orders.ground.clone(), job.clone());
+    blocking(move || ground.admit(&asked)).await?.map_err(of_ground)?;
     let given_up: Vec<_> = granted.given_up.iter().map(|fault| fault.path.clone()).collect();
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
