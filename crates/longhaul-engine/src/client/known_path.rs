@@ -193,7 +193,7 @@ impl State {
             // What was found out is not so any more.
             (LanesReason::Search(Why::Fell { .. }), _) => (self.lanes, self.congestion) = (None, Some(None)),
             (LanesReason::Search(Why::Paid { .. } | Why::AtMost { .. }), _) => self.lanes = Some(tuned.lanes),
-            (LanesReason::Search(Why::DidNotPay { .. }), LanesChange::Retired(spare)) => {
+            (LanesReason::Search(Why::DidNotPay { .. } | Why::LosesTooMuch { .. }), LanesChange::Retired(spare)) => {
                 self.lanes = Some(tuned.lanes.saturating_sub(*spare).max(1));
             }
             _ => {}
@@ -292,6 +292,8 @@ mod tests {
         assert_eq!(got, Some((Some(16), Some("bbr".to_owned()))));
         let got = after(None, vec![trying(), tuned(16, LanesChange::Retired(8), NOT_PAID)]);
         assert_eq!(got, Some((Some(8), None)));
+        let loses = tuned(16, LanesChange::Retired(8), Why::LosesTooMuch { lost: 30 });
+        assert_eq!(after(None, vec![trying(), loses]), Some((Some(8), None)));
         let most = tuned(32, LanesChange::Unchanged, Why::AtMost { rate: 1 });
         assert_eq!(after(None, vec![most]), Some((Some(32), None)));
         assert_eq!(after(None, vec![trying()]), None, "a trial is no result");

@@ -192,10 +192,12 @@ impl Plan {
     /// The rules of this side's lanes; lost ones are replaced as `replacement` says.
     pub(crate) fn lane_rules(&self, replacement: Replacement) -> LaneRules {
         let lanes = &self.lanes;
+        // It asks for no more lanes than it began with, so none of those would come back.
+        let is_polite = lanes.share.0 == PathShare::Polite;
         let tuning = TuningRules {
             lanes: lanes.numbers.least,
             lanes_max: lanes.numbers.most,
-            usual: lanes.numbers.usual,
+            usual: if is_polite { lanes.numbers.least } else { lanes.numbers.usual },
             unit: self.sizes.chunk.bytes(),
             choose_congestion: lanes.choose_congestion,
             known_congestion: lanes.known_congestion.clone(),

@@ -71,22 +71,28 @@ impl HostSocket {
         match udp::send_classed(&self.io, &run)? {
             Sent::Full => Err(ErrorKind::WouldBlock.into()),
             Sent::NotCut => {
-                self.cuts_none.store(true, Ordering::Relaxed);
-                self.send_each(&run)
+                // The kernel also says so of what it does not send at all.
+                if self.send_each(&run)? {
+                    self.cuts_none.store(true, Ordering::Relaxed);
+                }
+                Ok(())
             }
             // What does not leave is lost, as on the way.
             Sent::Taken | Sent::Dropped | Sent::TooLong => Ok(()),
         }
     }
 
-    /// Sends the datagrams of a run one by one, once: from then on there are none to be cut.
-    fn send_each(&self, run: &ClassedRun<'_>) -> io::Result<()> {
+    /// Sends the datagrams of a run one by one, once: from then on there are none to be cut. Gives
+    /// whether any of them was taken.
+    fn send_each(&self, run: &ClassedRun<'_>) -> io::Result<bool> {
+        let mut is_taken = false;
         for bytes in run.bytes.chunks(usize::from(run.datagram_bytes.max(1))) {
-            if udp::send_classed(&self.io, &ClassedRun { bytes, ..*run })? == Sent::Full {
-                break;
+            match udp::send_classed(&self.io, &ClassedRun { bytes, ..*run })? {
+                Sent::Full => break,
+                sent => is_taken |= sent == Sent::Taken,
             }
         }
-        Ok(())
+        Ok(is_taken)
     }
 }
 

@@ -34,19 +34,24 @@ pub struct Inbox {
 struct SocketLosses {
     /// The count of the last run.
     said: u32,
-    /// Datagrams of the largest run of late: what is dropped was joined like that.
-    joined: u32,
+    /// Datagrams of a run of late, the mean: what is dropped was joined like that.
+    joined: f64,
 }
 
 impl SocketLosses {
     /// Takes the datagrams of each run that came by one call, and the count that the last of them
     /// says. Gives the datagrams that were dropped since the call before.
     fn take(&mut self, runs: impl Iterator<Item = u32>, said: u32) -> u32 {
-        let Some(largest) = runs.max() else { return 0 };
-        self.joined = largest.max(self.joined - self.joined.div_ceil(JOINED_FORGOTTEN)).max(1);
+        let (count, sum) = runs.fold((0_u32, 0_u32), |(count, sum), run| (count + 1, sum.saturating_add(run)));
+        if count == 0 {
+            return 0;
+        }
+        let mean = f64::from(sum) / f64::from(count);
+        let part = if self.joined > 0.0 { f64::from(count) / (f64::from(count) + MEAN_RUNS) } else { 1.0 };
+        self.joined = (self.joined + (mean - self.joined) * part).max(1.0);
         let fresh = said.wrapping_sub(self.said);
         self.said = said;
-        fresh.saturating_mul(self.joined)
+        (f64::from(fresh) * self.joined).round() as u32
     }
 }
 
@@ -295,5 +300,5 @@ fn mark(class: u8) -> Mark {
 
 /// Room for a run: the kernel joins datagrams up to the length of an IP packet.
 const RUN_ROOM: usize = 64 << 10;
-/// The part of the largest run that is forgotten at each call that brings smaller ones, an eighth.
-const JOINED_FORGOTTEN: u32 = 8;
+/// Runs over which their length is a mean.
+const MEAN_RUNS: f64 = 8.0;

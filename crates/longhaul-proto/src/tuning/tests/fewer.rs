@@ -172,6 +172,7 @@ fn each_reason_of_a_transport_has_words() {
         Why::UdpBroken,
         Why::UdpLost,
         Why::QuicBroken,
+        Why::QuicMended,
         Why::StillBroken { left },
         Why::LanesBusy { thousandths: 850 },
         Why::ProcessorsBusy,

@@ -3,6 +3,8 @@
 //! In: each round, and the rate that lanes were let in it. Out: a [`UdpSpare`]. It sets no rate and
 //! knows no number of lanes.
 
+use longhaul_core::PathShare;
+
 use super::rounds::UdpRound;
 use super::{USED, UdpControl, UdpPhase};
 
@@ -10,7 +12,8 @@ use super::{USED, UdpControl, UdpPhase};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UdpSpare {
     /// None: the path holds the rate, or a rate that was asked for, or nobody knows yet, or
-    /// something else than the lanes limits, as a source does.
+    /// something else than the lanes limits, as a source does; or the session is polite, which asks
+    /// for no more lanes.
     #[default]
     Nothing,
     /// Lanes that always had something to send left a part of the rate unused, and no queue stood.
@@ -29,6 +32,7 @@ impl UdpControl {
     /// The rate that it would give the lanes beyond what they carry now.
     pub fn spare(&self) -> UdpSpare {
         match () {
+            () if self.share == PathShare::Polite => UdpSpare::Nothing,
             () if self.pace.limited.is_some() || self.phase == UdpPhase::Equal => UdpSpare::Nothing,
             // A receiver that drops from the beginning keeps the rate of the path from being found.
             () if self.pace.receiver.is_on() => UdpSpare::Dropped,
