@@ -316,8 +316,13 @@ fn a_run_that_dials_again_names_everything_again_and_has_the_whole_dataset_appea
         };
         let run = site.client.run(ends).args(["--json", "--retry-for", "1m", "--peer-key", site.daemon.key()]);
         let run = run.args(["--lanes", "2", "--chunk-size", "1MiB", "--memory", "16MiB"]).args(AS_RUN_7);
-        // The small file is staged by then.
         let (running, _) = scene.start(run, 1000);
+        // It is told before the first session ends, so that the next one only finds it.
+        let is_small = |file: &serde_json::Value| {
+            file["type"] == "file" && file["path"].as_str().is_some_and(|path| path.ends_with("sub/small"))
+        };
+        let small = running.wait_event(|event| is_small(event).then(|| event.clone()));
+        assert_eq!(small["status"], "staged", "{context}: {small}");
         scene.restart(|| ());
         scene.gate.open();
         let outcome = running.finish();

@@ -43,7 +43,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use self::holder::Holder;
-pub use self::left::StageFacts;
+pub use self::left::{CountLeft, StageFacts};
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
 use super::base;
 use super::fs::{FsTarget, StagedHome};
@@ -223,6 +223,11 @@ impl DatasetStage {
         self.holder.shown()
     }
 
+    /// Notes that its session still stages files, at most once a minute.
+    pub fn goes_on(&self) {
+        self.holder.use_goes_on();
+    }
+
     /// Refuses a dataset whose name is taken, if it may not replace what has it or could not.
     fn need_free_name(&self) -> Result<(), DatasetError> {
         match self.replace {
@@ -291,7 +296,7 @@ impl DatasetStage {
 
 impl Drop for DatasetStage {
     fn drop(&mut self) {
-        self.holder.use_ends();
+        self.holder.note_use();
     }
 }
 

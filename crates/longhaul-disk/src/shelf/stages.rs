@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use longhaul_core::RelPath;
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat};
 use rustix::io::{Errno, pread};
 
 use super::Shelf;
@@ -49,7 +49,7 @@ impl StageNote {
 }
 
 impl Shelf {
-    /// Notes a dataset, durably.
+    /// Notes a dataset, durably, and that a session of it begins.
     ///
     /// # Errors
     /// The system's error.
@@ -72,6 +72,15 @@ impl Shelf {
         fstat(file).ok().map(|stat| meta_of(&stat).mtime.secs)
     }
 
+    /// Removes what sessions that were killed left of notes that they wrote, if it is older than
+    /// `before`, in seconds since 1970.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn remove_unwritten_stages(&self, before: i64) -> Result<(), DiskError> {
+        self.dirs.first().map_or(Ok(()), |dir| dir.remove_unwritten_stages(before))
+    }
+
     /// Removes a note, and the shelf if nothing else is on it. One that stays is found again.
     pub(crate) fn forget_stage(&self, note: &StageNote) {
         if let Some(dir) = self.dirs.first() {
@@ -86,7 +95,7 @@ impl Shelf {
 impl ShelfDir {
     fn note_stage(&self, note: &StageNote) -> Result<(), DiskError> {
         let name = note.file_name();
-        if self.stage_file(&name)?.is_some() {
+        if self.touch_stage(&name)? {
             return Ok(());
         }
         for _ in 0..TRIES_MAX {
@@ -98,6 +107,16 @@ impl ShelfDir {
             }
         }
         Err(DiskError::call("write", self.stage_path(&name), Errno::BUSY))
+    }
+
+    /// Gives a note that stands the time of now. Gives whether one does.
+    fn touch_stage(&self, name: &[u8]) -> Result<bool, DiskError> {
+        let Some((dir, _file)) = self.stage_file(name)? else { return Ok(false) };
+        match self.kernel().utimensat(&dir, name, &now()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(DiskError::call("set the time of", self.stage_path(name), error)),
+        }
     }
 
     /// Writes a note whole: to another name, synced, renamed; and its directory is synced.
@@ -120,8 +139,11 @@ impl ShelfDir {
     fn stages(&self) -> Result<Vec<StageNote>, DiskError> {
         let Some(dir) = self.dir()? else { return Ok(Vec::new()) };
         let (mut names, mut notes) = (Vec::new(), Vec::new());
-        each_name(&dir, |name| names.extend(name.ends_with(SUFFIX).then(|| name.to_vec())))
-            .map_err(|error| DiskError::call("list", PathText::from(self.bare_name()), error))?;
+        match each_name(&dir, |name| names.extend(name.ends_with(SUFFIX).then(|| name.to_vec()))) {
+            // It was removed while we looked.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(DiskError::call("list", PathText::from(self.bare_name()), error)),
+        }
         for name in names {
             match self.stage(&name) {
                 Ok(note) => notes.extend(note),
@@ -132,6 +154,28 @@ impl ShelfDir {
         }
         notes.sort_unstable();
         Ok(notes)
+    }
+
+    fn remove_unwritten_stages(&self, before: i64) -> Result<(), DiskError> {
+        let Some(dir) = self.dir()? else { return Ok(()) };
+        let mut names = Vec::new();
+        let is_new = |name: &[u8]| name.strip_suffix(NEW).is_some_and(|name| name.ends_with(SUFFIX));
+        match each_name(&dir, |name| names.extend(is_new(name).then(|| name.to_vec()))) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(DiskError::call("list", PathText::from(self.bare_name()), error)),
+        }
+        for name in &names {
+            let is_old = self
+                .stage_file(name)?
+                .is_some_and(|(_, file)| fstat(file).is_ok_and(|stat| meta_of(&stat).mtime.secs < before));
+            if is_old {
+                let _ = self.kernel().unlinkat(&dir, name);
+            }
+        }
+        if !names.is_empty() {
+            self.remove_if_empty();
+        }
+        Ok(())
     }
 
     fn stage(&self, name: &[u8]) -> Result<Option<StageNote>, DiskError> {
@@ -159,6 +203,12 @@ impl ShelfDir {
     fn stage_path(&self, name: &[u8]) -> PathText {
         PathText::from([self.bare_name(), b"/", name].concat().as_slice())
     }
+}
+
+/// The times of a file that is used now.
+fn now() -> Timestamps {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    Timestamps { last_access: now, last_modification: now }
 }
 
 /// The end of the name of a note.

@@ -8,7 +8,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Fault, FaultCode, Meta, Mtime, RelPath, TempName, hint};
-use longhaul_disk::{DatasetStage, Removed, StageNote, TargetSet};
+use longhaul_disk::{CountLeft, DatasetStage, Removed, StageNote, TargetSet};
 use longhaul_proto::wire::message::{Listed, ListedKind, ListedPartial};
 
 use super::RootJournals;
@@ -17,7 +17,7 @@ use super::listing::{bytes, name_beneath};
 impl RootJournals {
     /// Ends what a crash cut off of datasets' last steps, and removes staged datasets that were
     /// last used longer than `age` before `now`; with no `age`, none. `on_removed` hears the
-    /// principal and the names that went. One that cannot be removed stays, is named in the log,
+    /// principal and the names that went, as they go. One that cannot be removed stays, is named in the log,
     /// and is tried again the next time.
     ///
     /// # Errors
@@ -31,15 +31,21 @@ impl RootJournals {
         if set.is_set() {
             return Ok(());
         }
-        let then = age.and_then(|age| now.checked_sub(age)?.duration_since(UNIX_EPOCH).ok());
-        let before = then.map(|then| i64::try_from(then.as_secs()).unwrap_or(i64::MAX));
+        let secs_before = |age: Duration| {
+            let then = now.checked_sub(age)?.duration_since(UNIX_EPOCH).ok()?;
+            Some(i64::try_from(then.as_secs()).unwrap_or(i64::MAX))
+        };
+        let before = age.and_then(secs_before);
+        let noted_before = before.or_else(|| secs_before(NOTE_AGE)).unwrap_or(i64::MIN);
+        self.shelf.remove_unwritten_stages(secs_before(UNWRITTEN_AGE).unwrap_or(i64::MIN))?;
         for note in self.shelf.stages()? {
             let (path, principal) = (note.place.escaped(), &note.principal);
-            match DatasetStage::look_after(set.first(), &note, before) {
+            match DatasetStage::look_after(set.first(), &note, (before, noted_before), &mut |more| {
+                on_removed(principal, more)
+            }) {
                 Ok(Some(removed)) => {
                     let Removed { files, bytes, .. } = removed;
                     tracing::info!(target: "longhaul::dataset", %path, %principal, files, bytes, "an abandoned dataset was removed");
-                    on_removed(principal, removed);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -54,9 +60,18 @@ impl RootJournals {
     ///
     /// # Errors
     /// A [`Fault`] of code [`FaultCode::NoSpace`] that says what to do.
-    pub(crate) fn need_room_for_stage(&self, principal: &str, place: &RelPath) -> Result<(), Fault> {
+    pub(crate) fn need_room_for_stage(
+        &self,
+        set: &TargetSet,
+        (principal, place): (&str, &RelPath),
+    ) -> Result<(), Fault> {
         let stages = self.shelf.stages().map_err(Fault::from)?;
-        let staged = stages.iter().filter(|note| note.principal == principal && note.place != *place).count();
+        let others = || stages.iter().filter(|note| note.principal == principal && note.place != *place);
+        if others().count() < self.unfinished_max() {
+            return Ok(());
+        }
+        // A note may have outlived what it tells of.
+        let staged = others().filter(|note| DatasetStage::stands(set.first(), note).unwrap_or(true)).count();
         if staged < self.unfinished_max() {
             return Ok(());
         }
@@ -75,13 +90,13 @@ impl RootJournals {
         (principal, beneath): (&str, &RelPath),
         room: &mut dyn FnMut(u64) -> Result<(), Fault>,
     ) -> Result<Vec<Listed>, Fault> {
-        let mut found = Vec::new();
+        let (mut found, mut left) = (Vec::new(), CountLeft::default());
         if set.is_set() {
             return Ok(found);
         }
         for note in self.shelf.stages()?.into_iter().filter(|note| note.principal == principal) {
             let Some(name) = name_beneath(&note.place, beneath) else { continue };
-            let Some(listed) = listed(name, set, &note)? else { continue };
+            let Some(listed) = listed(name, (set, &mut left), &note)? else { continue };
             room(bytes(&listed))?;
             found.push(listed);
         }
@@ -90,8 +105,8 @@ impl RootJournals {
 }
 
 /// The line of a staged dataset. `None` if nothing is staged any more.
-fn listed(name: Vec<u8>, set: &TargetSet, note: &StageNote) -> Result<Option<Listed>, Fault> {
-    let Some(facts) = DatasetStage::facts(set.first(), note)? else { return Ok(None) };
+fn listed(name: Vec<u8>, (set, left): (&TargetSet, &mut CountLeft), note: &StageNote) -> Result<Option<Listed>, Fault> {
+    let Some(facts) = DatasetStage::facts(set.first(), note, left)? else { return Ok(None) };
     let kind = ListedKind::Partial(Box::new(ListedPartial {
         held: facts.bytes,
         since_unix: u64::try_from(facts.used).unwrap_or(0),
@@ -105,5 +120,10 @@ fn listed(name: Vec<u8>, set: &TargetSet, note: &StageNote) -> Result<Option<Lis
     Ok(Some(Listed { name, kind, len: facts.bytes, meta }))
 }
 
+/// How long a note of nothing is kept where partials are kept for ever: what it tells of may lie on
+/// a file system that is not mounted now.
+const NOTE_AGE: Duration = Duration::from_secs(14 * 24 * 3600);
+/// No session takes so long to write a note.
+const UNWRITTEN_AGE: Duration = Duration::from_secs(3600);
 /// The mode of a holder.
 const MODE: u32 = 0o700;

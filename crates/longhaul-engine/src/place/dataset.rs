@@ -95,7 +95,7 @@ impl DatasetWish {
             }
             return Ok(planned(base));
         }
-        store.need_room_for_stage(&who.principal, &place)?;
+        store.need_room_for_stage(root, (&who.principal, &place))?;
         let stage = DatasetStage::beneath((root.first(), path, policy.modes), self.order(who), PATIENCE)?;
         let doubts = &Doubts::default();
         let appeared = self.appeared.clone();

@@ -109,6 +109,7 @@ impl StagedDataset {
     /// Notes the outcome of an entry, with the further checksums of a file. If the list cannot be
     /// kept, the entry is missing.
     pub(crate) fn settled(&self, held: &EntryRef, outcome: &Outcome, sums: &Sums, preserve: Preserve) {
+        self.stage.goes_on();
         let mut list = self.list();
         let root = match outcome {
             Outcome::Committed(root) | Outcome::Linked(root) => *root,

@@ -5,7 +5,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::DatasetName;
@@ -36,6 +37,10 @@ pub(super) struct Holder {
     own_name: String,
     /// The shelf with the note of it. `None`: of a directory that a user named.
     note: Option<(Shelf, StageNote)>,
+    /// Whether it was removed: what has its names from then on is another session's.
+    cleared: AtomicBool,
+    /// When it was last noted that a session has it.
+    told: Mutex<Instant>,
     /// Held until the end.
     _lock: OwnedFd,
 }
@@ -49,14 +54,14 @@ impl Holder {
     ) -> Result<Holder, DatasetError> {
         let name = order.name;
         let shown = PathText::from(at.join(shown_of(name)).as_path());
-        let ((own_name, _), until) = (own_name(name, order.principal), Instant::now() + patience);
+        let (own, until) = (own_name(name, order.principal).0, Instant::now() + patience);
         loop {
-            match lock_in(&parent, own_name.as_bytes(), &shown)? {
+            match lock_in(&parent, own.as_bytes(), &shown)? {
                 Some((dir, lock)) => {
                     let text = [name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
                     let written = parent.kernel().pwrite(&lock, &text, 0);
                     written.map_err(|error| DiskError::call("stage", &shown, error))?;
-                    return Ok(Holder { parent, dir, name: name.clone(), shown, own_name, note: None, _lock: lock });
+                    return Ok(Holder::locked((parent, dir, lock), (name.clone(), own, shown), None));
                 }
                 None if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
                 None => return Err(DatasetError::Busy { path: shown }),
@@ -71,10 +76,19 @@ impl Holder {
         (shelf, note): (Shelf, &StageNote),
     ) -> Result<Option<Holder>, DatasetError> {
         let shown = PathText::from(at.join(shown_of(&name)).as_path());
-        let (own_name, _) = own_name(&name, &note.principal);
-        let taken = lock_in(&parent, own_name.as_bytes(), &shown)?;
+        let (own, _) = own_name(&name, &note.principal);
+        let taken = lock_in(&parent, own.as_bytes(), &shown)?;
         let note = Some((shelf, note.clone()));
-        Ok(taken.map(|(dir, lock)| Holder { parent, dir, name, shown, own_name, note, _lock: lock }))
+        Ok(taken.map(|(dir, lock)| Holder::locked((parent, dir, lock), (name, own, shown), note)))
+    }
+
+    fn locked(
+        (parent, dir, lock): (Arc<Dir>, Arc<Dir>, OwnedFd),
+        (name, own_name, shown): (DatasetName, String, PathText),
+        note: Option<(Shelf, StageNote)>,
+    ) -> Holder {
+        let (cleared, told) = (AtomicBool::default(), Mutex::new(Instant::now()));
+        Holder { parent, dir, name, shown, own_name, note, cleared, told, _lock: lock }
     }
 
     /// The same holder, of which a shelf has a note as long as it stands.
@@ -84,8 +98,18 @@ impl Holder {
         Ok(self)
     }
 
+    /// Notes that a session uses it, once a minute: one that is killed leaves no other sign of files
+    /// that are too small for journals.
+    pub(super) fn use_goes_on(&self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= TELL_EVERY {
+            *told = Instant::now();
+            self.note_use();
+        }
+    }
+
     /// Notes that a session has used it up to now.
-    pub(super) fn use_ends(&self) {
+    pub(super) fn note_use(&self) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
         let _ = self.dir.kernel().utimensat(self.dir.as_ref(), LOCK, &times);
@@ -291,6 +315,9 @@ impl Holder {
     /// Removes a holder in which no dataset is staged, and that of none tells that is in its last
     /// steps. Its journals then speak of nothing.
     pub(super) fn clear(&self) {
+        if self.cleared.load(Ordering::Relaxed) {
+            return;
+        }
         let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
         // An empty one is no dataset that came.
         let _ = kernel.rmdirat(dir, TREE);
@@ -300,6 +327,7 @@ impl Holder {
         if looked.is_err() || has_more || remove_flat(&self.dir, SHELF_NAME).is_err() {
             return;
         }
+        self.cleared.store(true, Ordering::Relaxed);
         // Under the lock, so that it is never the note of the next session.
         self.note.iter().for_each(|(shelf, note)| shelf.forget_stage(note));
         // The lock goes last: whoever waits for it sees that it has no name.
@@ -382,8 +410,8 @@ fn lock_in(parent: &Dir, own: &[u8], shown: &PathText) -> Result<Option<(Arc<Dir
     Ok(Some((Arc::new(dir), file)))
 }
 
-/// When a holder was used last, in seconds since 1970: when a session began or ended, or wrote to a
-/// journal in it.
+/// When a holder was used last, in seconds since 1970: when a session began or ended, said
+/// that it goes on, or wrote to a journal in it.
 pub(super) fn used(holder: &Dir) -> Result<i64, Errno> {
     let time = |dir: &dyn AsFd, name: &[u8]| match statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(meta_of(&stat).mtime.secs),
@@ -428,5 +456,7 @@ const READY: &str = "ready";
 const TRIED: &[u8] = b"a";
 /// The bit of a directory from which others move only what is theirs (`S_ISVTX`).
 const STICKY: u32 = 0o1000;
+/// How often a session that goes on says so.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Between two looks at a lock that another session has.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

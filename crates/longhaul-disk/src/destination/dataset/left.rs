@@ -4,6 +4,7 @@
 //! one that nobody came back for is gone; or its size, for who asks. It takes the lock of the
 //! holder, so it never has one of a session, nor one that is about to appear.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longhaul_core::{DatasetName, RelPath};
@@ -15,7 +16,7 @@ use super::holder::{self, Holder};
 use super::prune::{Removed, remove};
 use super::{DatasetError, DatasetStage, below};
 use crate::error::{DiskError, ErrorKind};
-use crate::names::each_name;
+use crate::names::names_until;
 use crate::shelf::StageNote;
 use crate::stat::{len_of, place_of, type_of};
 use crate::tree::Tree;
@@ -35,20 +36,61 @@ pub struct StageFacts {
     pub in_use: bool,
 }
 
+/// What one listing may still count of staged datasets, all of them together. Files behind it are
+/// not counted.
+#[derive(Debug)]
+pub struct CountLeft {
+    pub(super) names: usize,
+    /// Bytes of the paths of directories: each is held, and opened name by name.
+    pub(super) path_bytes: usize,
+}
+
+impl Default for CountLeft {
+    fn default() -> CountLeft {
+        CountLeft { names: COUNTED_MAX, path_bytes: COUNTED_PATH_BYTES_MAX }
+    }
+}
+
+impl CountLeft {
+    fn take_name(&mut self) -> ControlFlow<()> {
+        match self.names.checked_sub(1) {
+            Some(left) => self.names = left,
+            None => return ControlFlow::Break(()),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The path of a directory in another one, if there is room for it.
+    fn take_dir(&mut self, above: &RelPath, name: &[u8]) -> Option<RelPath> {
+        self.path_bytes = self.path_bytes.checked_sub(above.as_bytes().len() + 1 + name.len())?;
+        above.join(name).ok()
+    }
+}
+
 impl DatasetStage {
     /// Looks after a staged dataset that no session has: an old dataset whose place it took gets
     /// its own name, and what is staged goes if its last use was `before` that time, in seconds
-    /// since 1970. `None`: however old it is, it stays. Gives what was removed.
+    /// since 1970. `None`: however old it is, it stays. A note of nothing goes if no session has
+    /// begun since `noted_before`. `on_removed` hears every so often what went, also of a removal
+    /// that fails. Gives all that was removed.
     ///
     /// # Errors
     /// A [`DatasetError`] of the disk; then it is tried again the next time.
-    pub fn look_after(tree: &Tree, note: &StageNote, before: Option<i64>) -> Result<Option<Removed>, DatasetError> {
+    pub fn look_after(
+        tree: &Tree,
+        note: &StageNote,
+        (before, noted_before): (Option<i64>, i64),
+        on_removed: &mut dyn FnMut(Removed),
+    ) -> Result<Option<Removed>, DatasetError> {
         let shelf = tree.shelf();
-        let is_old = |time: i64| before.is_some_and(|before| time < before);
         let Some(parent) = parent_of(tree, note)? else {
             // Where there is nothing to be locked, the time tells that no session begins just now.
-            if shelf.stage_noted(note).is_some_and(is_old) {
+            if shelf.stage_noted(note).is_some_and(|time| time < noted_before) {
                 shelf.forget_stage(note);
+                // One that began all the same has made its holder before it looked at the note.
+                if parent_of(tree, note)?.is_some() {
+                    shelf.note_stage(note)?;
+                }
             }
             return Ok(None);
         };
@@ -56,21 +98,34 @@ impl DatasetStage {
         let dir = below(tree.named(), &note.place.parent().unwrap_or_default());
         let Some(holder) = Holder::idle((parent, &dir), name, (shelf, note))? else { return Ok(None) };
         holder.recover()?;
-        if !is_old(holder.used()?) {
+        let used = holder.used()?;
+        if before.is_none_or(|before| used >= before) {
             return Ok(None);
         }
         let mut removed = Removed::default();
-        remove(&holder.dir(), holder::TREE, &mut removed)?;
+        remove(&holder.dir(), holder::TREE, &mut |more| {
+            removed.add(more);
+            on_removed(more);
+        })?;
         holder.remove_tried();
         // What else is in it goes with its end.
         Ok(Some(removed))
     }
 
-    /// The facts of a staged dataset. `None` if there is nothing of it. Locks nothing.
+    /// Whether anything is staged of what is noted.
     ///
     /// # Errors
     /// A [`DatasetError`] of the disk.
-    pub fn facts(tree: &Tree, note: &StageNote) -> Result<Option<StageFacts>, DatasetError> {
+    pub fn stands(tree: &Tree, note: &StageNote) -> Result<bool, DatasetError> {
+        parent_of(tree, note).map(|parent| parent.is_some())
+    }
+
+    /// The facts of a staged dataset, of whose files it counts what is `left` to be counted. `None`
+    /// if there is nothing of it. Locks nothing.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk.
+    pub fn facts(tree: &Tree, note: &StageNote, left: &mut CountLeft) -> Result<Option<StageFacts>, DatasetError> {
         let Some(parent) = parent_of(tree, note)? else { return Ok(None) };
         let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
         let (own, digits) = holder::own_name(&name, &note.principal);
@@ -88,7 +143,7 @@ impl DatasetStage {
             Err(error) => return Err(failed(error)),
         };
         let used = holder::used(&dir).map_err(failed)?;
-        Ok(Some(StageFacts { bytes: bytes_in(&dir)?, used, holder: digits, in_use }))
+        Ok(Some(StageFacts { bytes: bytes_in(&dir, left)?, used, holder: digits, in_use }))
     }
 }
 
@@ -110,10 +165,10 @@ fn parent_of(tree: &Tree, note: &StageNote) -> Result<Option<Arc<Dir>>, DatasetE
     }
 }
 
-/// The bytes of the files in what is staged.
-fn bytes_in(holder: &Arc<Dir>) -> Result<u64, DatasetError> {
+/// The bytes of the files in what is staged, as far as they may be counted.
+fn bytes_in(holder: &Arc<Dir>, left: &mut CountLeft) -> Result<u64, DatasetError> {
     let walk = Walk::new(Arc::clone(holder), cached_dirs_max());
-    let (mut bytes, mut counted, mut to_do) = (0_u64, 0, vec![DatasetStage::top_path()]);
+    let (mut bytes, mut to_do) = (0_u64, vec![DatasetStage::top_path()]);
     while let Some(path) = to_do.pop() {
         let dir = match walk.dir(&path) {
             Ok(dir) => dir,
@@ -125,17 +180,18 @@ fn bytes_in(holder: &Arc<Dir>) -> Result<u64, DatasetError> {
         if dir.dev() != place_of(&rustix::fs::fstat(holder.as_ref()).map_err(|e| looked(&path, e))?).0 {
             continue;
         }
-        each_name(fd, |name| {
-            counted += 1;
+        names_until(fd, |name| {
+            left.take_name()?;
             let stat = statat(dir.as_ref(), name, AtFlags::SYMLINK_NOFOLLOW);
             match stat.map(|stat| (type_of(&stat), len_of(&stat))) {
                 Ok((FileType::RegularFile, len)) => bytes = bytes.saturating_add(len),
-                Ok((FileType::Directory, _)) if counted < COUNTED_MAX => to_do.extend(path.join(name)),
+                Ok((FileType::Directory, _)) => to_do.extend(left.take_dir(&path, name)),
                 _ => {}
             }
+            ControlFlow::Continue(())
         })
         .map_err(|error| looked(&path, error))?;
-        if counted >= COUNTED_MAX {
+        if left.names == 0 {
             break;
         }
     }
@@ -146,6 +202,7 @@ fn looked(path: &RelPath, error: Errno) -> DatasetError {
     DiskError::call("look through what is staged in", path, error).into()
 }
 
-/// Names that are counted for a listing at most: a second or two of work. It bounds the paths that
-/// are held, too.
+/// Names that are counted for a listing at most: a second or two of work.
 const COUNTED_MAX: usize = 100_000;
+/// Bytes of paths that are held for it at most.
+const COUNTED_PATH_BYTES_MAX: usize = 8 << 20;

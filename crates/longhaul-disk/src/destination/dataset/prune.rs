@@ -62,6 +62,15 @@ pub struct Removed {
     pub others: u64,
 }
 
+impl Removed {
+    /// Adds what was removed besides.
+    pub(super) fn add(&mut self, more: Removed) {
+        self.files += more.files;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.others += more.others;
+    }
+}
+
 impl DatasetStage {
     /// Removes every name that is not `listed`, and what earlier sessions left of unfinished files.
     /// The list is in the order of the bytes of its paths. Directories keep their times and modes.
@@ -107,7 +116,7 @@ impl DatasetStage {
             DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
         let above = self.tree.dir(&at.parent().unwrap_or_default())?;
         let mut removed = Removed::default();
-        remove(&above, at.name().unwrap_or_default(), &mut removed).map(|()| removed)
+        remove(&above, at.name().unwrap_or_default(), &mut |more| removed.add(more)).map(|()| removed)
     }
 }
 
@@ -252,7 +261,7 @@ impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I
             let times = times_of(&fstat(dir.as_ref()).map_err(failed)?);
             level.had = Some((let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?, times));
         }
-        remove(&dir, name, &mut self.names.removed)
+        remove(&dir, name, &mut |more| self.names.removed.add(more))
     }
 
     /// Gives a directory its times and mode back.
@@ -296,10 +305,53 @@ fn first_names(dir: &Dir, behind: Option<&Key>, held_max: usize) -> Result<(Vec<
     Ok((held.into_iter().collect(), last))
 }
 
-/// Removes a name in a directory, and what lies below it. The owner is let in everywhere.
-pub(super) fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Result<(), DatasetError> {
+/// Names that are being removed, of which somebody hears every so often, and at the end, whatever
+/// that is.
+struct Telling<'s> {
+    /// What was removed since.
+    untold: Removed,
+    /// The number of all names that were removed.
+    names: u64,
+    sink: &'s mut dyn FnMut(Removed),
+}
+
+impl Telling<'_> {
+    /// Removes a name that is no directory. Gives whether it is one.
+    fn unlink(&mut self, dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
+        let mut removed = Removed::default();
+        let is_dir = unlink(dir, name, &mut removed)?;
+        self.add(removed);
+        Ok(is_dir)
+    }
+
+    fn add(&mut self, removed: Removed) {
+        self.names += removed.files + removed.others;
+        self.untold.add(removed);
+        if self.untold.files + self.untold.others >= TELL_EVERY {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let untold = std::mem::take(&mut self.untold);
+        if untold != Removed::default() {
+            (self.sink)(untold);
+        }
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+/// Removes a name in a directory, and what lies below it. The owner is let in everywhere. `sink`
+/// hears what went, also when it fails.
+pub(super) fn remove(above: &Arc<Dir>, name: &[u8], sink: &mut dyn FnMut(Removed)) -> Result<(), DatasetError> {
+    let mut removed = Telling { untold: Removed::default(), names: 0, sink };
     let failed = |error: Errno| DiskError::call("remove what is not listed from", &RelPath::root(), error);
-    if !unlink(above, name, removed).map_err(failed)? {
+    if !removed.unlink(above, name).map_err(failed)? {
         return Ok(());
     }
     let walk = Walk::new(Arc::clone(above), cached_dirs_max());
@@ -313,8 +365,8 @@ pub(super) fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Re
         let failed = |error: Errno| DiskError::call("remove what is not listed from", path, error);
         let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed)?;
         let (first, mut failure) = (to_do.len(), None);
-        let before = removed.files + removed.others;
-        let sink = |name: &[u8]| match unlink(&dir, name, removed) {
+        let before = removed.names;
+        let sink = |name: &[u8]| match removed.unlink(&dir, name) {
             // Of very many, the rest is found when the directory is read again.
             Ok(true) if to_do.len() > first && to_do.len() >= DIRS_HELD => {}
             Ok(true) => match joined(path, name) {
@@ -332,10 +384,10 @@ pub(super) fn remove(above: &Arc<Dir>, name: &[u8], removed: &mut Removed) -> Re
         let (above, name) = walk.parent(path)?;
         match above.kernel().rmdirat(&above, name) {
             // A name was passed over, as others went while the directory was read.
-            Err(Errno::NOTEMPTY) if removed.files + removed.others > before => continue,
+            Err(Errno::NOTEMPTY) if removed.names > before => continue,
             outcome => outcome.map_err(failed)?,
         }
-        removed.others += 1;
+        removed.add(Removed { others: 1, ..Removed::default() });
         to_do.pop();
     }
     Ok(())
@@ -375,6 +427,8 @@ const HELD_BYTES: usize = 32 << 20;
 const HELD_LEAST: usize = 64 << 10;
 /// Directories to be removed that are held at a time, besides one for each level.
 const DIRS_HELD: usize = 1024;
+/// Names that are removed until somebody hears of them: a stop in between loses these.
+const TELL_EVERY: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -420,8 +474,33 @@ mod tests {
         }
         let dir = base::named(scratch.path(), &Kernel::default()).expect("open");
         let mut removed = Removed::default();
-        remove(&dir, b"gone", &mut removed).expect("removed");
+        remove(&dir, b"gone", &mut |more| removed.add(more)).expect("removed");
         assert_eq!(removed.others, 2 * (2 * DIRS_HELD as u64 + 5) + 1);
         assert!(!scratch.path().join("gone").exists());
+    }
+
+    #[test]
+    fn what_went_is_told_every_so_often_and_when_the_rest_cannot_go() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let gone = scratch.path().join("gone");
+        // Together they are longer than a path may be, and a path of the system never is.
+        let [above, below] = [b'a', b'b'].map(|letter| {
+            (0..11).fold(scratch.path().join(char::from(letter).to_string()), |path, _| {
+                path.join(String::from_utf8(vec![letter; 200]).expect("text"))
+            })
+        });
+        fs::create_dir_all(&above).expect("made");
+        fs::create_dir_all(&below).expect("made");
+        for n in 0..TELL_EVERY + 5 {
+            fs::write(scratch.path().join(format!("a/{n}")), "xy").expect("written");
+        }
+        fs::rename(scratch.path().join("b"), above.join("b")).expect("moved");
+        fs::rename(scratch.path().join("a"), &gone).expect("moved");
+        let dir = base::named(scratch.path(), &Kernel::default()).expect("open");
+        let mut told = Vec::new();
+        remove(&dir, b"gone", &mut |more| told.push(more)).expect_err("too long");
+        let all = TELL_EVERY + 5;
+        assert_eq!(told.iter().map(|more| more.files).collect::<Vec<_>>(), [TELL_EVERY, 5], "{told:?}");
+        assert_eq!(told.iter().map(|more| more.bytes).sum::<u64>(), 2 * all);
     }
 }

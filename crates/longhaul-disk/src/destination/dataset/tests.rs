@@ -367,8 +367,8 @@ fn a_dataset_that_nobody_came_back_for_goes_and_one_that_is_young_or_in_use_stay
     let holder = stage.tree().named().to_owned();
     let note = StageNote { place: RelPath::new("d/run-7").expect("a path"), principal: "one".to_owned() };
     assert_eq!(notes(&tree), std::slice::from_ref(&note));
-    let look = |before| DatasetStage::look_after(&tree, &note, Some(before)).expect("looked at");
-    let facts = || DatasetStage::facts(&tree, &note).expect("looked at").expect("it stands");
+    let look = |before| DatasetStage::look_after(&tree, &note, (Some(before), before), &mut |_| ()).expect("looked at");
+    let facts = || DatasetStage::facts(&tree, &note, &mut CountLeft::default()).expect("looked at").expect("it stands");
     age(&holder, 1_000_000_000);
     assert_eq!(look(i64::MAX), None, "a session has it");
     assert!(facts().in_use && facts().bytes == 3, "{:?}", facts());
@@ -378,6 +378,11 @@ fn a_dataset_that_nobody_came_back_for_goes_and_one_that_is_young_or_in_use_stay
     assert_eq!(look(1_000_000_000), None);
     assert!(!facts().in_use && facts().used == 1_000_000_000, "{:?}", facts());
     assert!(holder.join("tree/d/f").exists());
+    for (names, path_bytes, bytes) in [(1, 100, 0), (2, 100, 3), (2, 1, 0)] {
+        let left = &mut CountLeft { names, path_bytes };
+        let facts = DatasetStage::facts(&tree, &note, left).expect("looked at").expect("it stands");
+        assert_eq!(facts.bytes, bytes, "{names} names and {path_bytes} bytes of paths are left");
+    }
     assert_eq!(look(1_000_000_001), Some(Removed { files: 1, bytes: 3, others: 2 }));
     assert_eq!((names(dir.path()), names(&dir.path().join("d"))), (vec!["d".to_owned()], vec![]));
     assert_eq!(notes(&tree), []);
@@ -394,11 +399,46 @@ fn a_note_goes_with_its_dataset_and_one_of_nothing_only_when_it_is_old() {
     drop(stage);
     let note = StageNote { place: RelPath::new("gone/run-7").expect("a path"), principal: "one".to_owned() };
     tree.shelf().note_stage(&note).expect("noted");
-    assert_eq!(DatasetStage::facts(&tree, &note).expect("looked at"), None);
-    for (before, left) in [(Some(1), 1), (None, 1), (Some(i64::MAX), 0)] {
-        assert_eq!(DatasetStage::look_after(&tree, &note, before).expect("looked at"), None);
-        assert_eq!(notes(&tree).len(), left, "{before:?}");
+    assert_eq!(DatasetStage::facts(&tree, &note, &mut CountLeft::default()).expect("looked at"), None);
+    for (noted_before, left) in [(1, 1), (i64::MAX, 0)] {
+        let times = (None, noted_before);
+        assert_eq!(DatasetStage::look_after(&tree, &note, times, &mut |_| ()).expect("looked at"), None);
+        assert_eq!(notes(&tree).len(), left, "{noted_before}");
     }
+}
+
+#[test]
+fn a_session_that_ends_leaves_alone_the_note_of_one_that_began_behind_its_commit() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let first = served(&tree, "one", Replace::Allowed).expect("staged");
+    fill(&first, "new");
+    commit(&first).expect("committed");
+    let second = served(&tree, "one", Replace::Allowed).expect("staged");
+    drop(first);
+    assert_eq!(notes(&tree).len(), 1);
+    assert!(second.tree().named().join("name").exists());
+}
+
+#[test]
+fn a_session_that_begins_gives_its_note_a_new_time_and_what_a_crash_left_of_one_goes() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let tree = Tree::open(dir.path()).expect("a tree");
+    let stage = served(&tree, "one", Replace::Never).expect("staged");
+    fill(&stage, "new");
+    drop(stage);
+    let shelf = dir.path().join(".longhaul");
+    fs::write(shelf.join("0.dataset.new"), "one").expect("written");
+    age(&shelf, 1_000_000_000);
+    let [note] = &notes(&tree)[..] else { panic!("one note") };
+    assert_eq!(tree.shelf().stage_noted(note), Some(1_000_000_000));
+    let stage = served(&tree, "one", Replace::Never).expect("staged");
+    assert!(tree.shelf().stage_noted(note) > Some(1_000_000_000));
+    for (before, left) in [(1_000_000_000, 2), (1_000_000_001, 1)] {
+        tree.shelf().remove_unwritten_stages(before).expect("looked at");
+        assert_eq!(names(&shelf).len(), left, "{before}");
+    }
+    drop(stage);
 }
 
 #[test]
@@ -425,7 +465,7 @@ fn an_old_dataset_that_a_crash_left_without_a_name_gets_one_whoever_comes() {
     drop(first);
     assert!(ready.exists());
     let [note] = &notes(&tree)[..] else { panic!("one note") };
-    assert_eq!(DatasetStage::look_after(&tree, note, None).expect("looked at"), None);
+    assert_eq!(DatasetStage::look_after(&tree, note, (None, 0), &mut |_| ()).expect("looked at"), None);
     let found = texts(&top);
     assert_eq!(found.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(), ["new", "old"], "{found:?}");
     assert!(found[1].1.starts_with("run-7.") && found[1].1.ends_with('~'), "{found:?}");
