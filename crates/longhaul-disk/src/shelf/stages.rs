@@ -166,7 +166,9 @@ impl ShelfDir {
         }
         for name in &names {
             let is_old = self
-                .stage_file(name)?
+                .stage_file(name)
+                .ok()
+                .flatten()
                 .is_some_and(|(_, file)| fstat(file).is_ok_and(|stat| meta_of(&stat).mtime.secs < before));
             if is_old {
                 let _ = self.kernel().unlinkat(&dir, name);

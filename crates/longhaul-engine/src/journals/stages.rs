@@ -17,8 +17,8 @@ use super::listing::{bytes, name_beneath};
 impl RootJournals {
     /// Ends what a crash cut off of datasets' last steps, and removes staged datasets that were
     /// last used longer than `age` before `now`; with no `age`, none. `on_removed` hears the
-    /// principal and the names that went, as they go. One that cannot be removed stays, is named in the log,
-    /// and is tried again the next time.
+    /// principal and the names that went, as they go. One that cannot be removed stays, is named in
+    /// the log, and is tried again the next time.
     ///
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.
@@ -40,9 +40,8 @@ impl RootJournals {
         self.shelf.remove_unwritten_stages(secs_before(UNWRITTEN_AGE).unwrap_or(i64::MIN))?;
         for note in self.shelf.stages()? {
             let (path, principal) = (note.place.escaped(), &note.principal);
-            match DatasetStage::look_after(set.first(), &note, (before, noted_before), &mut |more| {
-                on_removed(principal, more)
-            }) {
+            let hears = &mut |more| on_removed(principal, more);
+            match DatasetStage::look_after(set.first(), &note, (before, noted_before), hears) {
                 Ok(Some(removed)) => {
                     let Removed { files, bytes, .. } = removed;
                     tracing::info!(target: "longhaul::dataset", %path, %principal, files, bytes, "an abandoned dataset was removed");

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use longhaul_core::LaneId;
-use longhaul_proto::tuning::udp_lanes::{UdpLaneGrowth, UdpLanesSecond};
+use longhaul_proto::tuning::udp_lanes::{UdpLaneGrowth, UdpLanesChange, UdpLanesSecond};
 use longhaul_proto::wire::message::Transport;
 
 use super::tune::{Demand, LaneTask, RunningLane, TuningStep};
@@ -37,7 +37,7 @@ impl UdpGrowth {
         let are_alone = looks.iter().all(|look| look.handle.facts().transport == Transport::Udp);
         let delivered = self.delivered_by(looks);
         let lanes = if are_alone { looks.iter().filter(|look| !look.retiring).count() as u32 } else { 0 };
-        let why = self.machine.second(&UdpLanesSecond {
+        let change = self.machine.second(&UdpLanesSecond {
             elapsed,
             lanes,
             delivered,
@@ -47,7 +47,16 @@ impl UdpGrowth {
             spare: demand.path.spare,
             remaining: demand.remaining,
         })?;
-        Some(TuningStep { task: LaneTask::AddOver(Transport::Udp, 1), change: LanesChange::Added(1), reason: why })
+        let (task, change, reason) = match change {
+            UdpLanesChange::Add(why) => (LaneTask::AddOver(Transport::Udp, 1), LanesChange::Added(1), why),
+            UdpLanesChange::End(why) => {
+                let last = looks.iter().filter(|look| !look.retiring).map(|look| look.lane).max()?;
+                (LaneTask::Retire(vec![last]), LanesChange::Retired(1), why)
+            }
+            // So many are wanted as stand.
+            UdpLanesChange::GiveUp(why) => (LaneTask::Retire(Vec::new()), LanesChange::Unchanged, why),
+        };
+        Some(TuningStep { task, change, reason })
     }
 
     /// Bytes that the lanes delivered since the last look.
@@ -94,6 +103,10 @@ mod tests {
             panic!("{steps:?}")
         };
         assert_eq!((change, *reason), (&LanesChange::Added(1), Why::LanesBusy { thousandths: 900 }));
+        // It does not come: no more are wanted than stand.
+        let steps = grown(|| vec![look(0, &udp)], 16, busy);
+        let last = steps.last().map(|step| (&step.task, &step.change));
+        assert_eq!(last, Some((&LaneTask::Retire(Vec::new()), &LanesChange::Unchanged)));
         assert!(grown(|| vec![look(0, &udp), look(1, &tcp)], 20, busy * 2).is_empty());
         assert!(grown(|| vec![look(0, &udp), look(1, &udp)], 20, busy).is_empty(), "two do the work of one");
         // One that ends is none of them.

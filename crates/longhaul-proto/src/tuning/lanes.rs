@@ -70,6 +70,8 @@ pub struct Tuner {
 struct RoomForMore {
     /// Enough bytes are left for a trial to pay.
     is_worthwhile: bool,
+    /// Enough are left for the lanes of the start to be ended one by one.
+    is_long: bool,
     /// More lanes would only take from others, if anything.
     is_full: bool,
     /// How long too much has been lost without a break.
@@ -104,7 +106,9 @@ struct Deliveries {
 /// Measure  measured; the path is full                           Stay
 /// Stay     the stay is over; more lanes are allowed             Trial
 /// Stay     lanes of the start stand that are of no more use     Fewer
-/// Fewer    judged                                               Stay
+/// Fewer    as much is carried, and more of them stand           Fewer
+/// Fewer    less is carried, or none is left, or the end nears   Stay
+/// Fewer    another part than the network limits                 Measure
 /// any      too much is lost                                     Stay
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +117,7 @@ enum SearchPhase {
     Measure,
     /// `added` lanes were added to lanes that delivered `before` bytes/s.
     Trial { before: u64, added: u32 },
-    /// `ended` lanes were ended of those that delivered `before` bytes/s.
+    /// `ended` lanes were ended, one by one, of those that delivered `before` bytes/s.
     Fewer { before: u64, ended: u32 },
     /// The lanes deliver `level` bytes/s and are left alone for the time `left`.
     Stay { level: u64, left: Duration },
@@ -136,7 +140,13 @@ impl Tuner {
             unchanged: Duration::ZERO,
             deliveries: Deliveries::default(),
             comparison: AlgorithmTrial::default(),
-            room: RoomForMore { is_worthwhile: true, is_full: false, lossy: Duration::ZERO, start_lanes },
+            room: RoomForMore {
+                is_worthwhile: true,
+                is_long: true,
+                is_full: false,
+                lossy: Duration::ZERO,
+                start_lanes,
+            },
             patience: PATIENCE_MIN,
         }
     }
@@ -202,7 +212,8 @@ impl Tuner {
         }
         // New lanes, and lanes that take over the room of others, find their speed first.
         let since = if matches!(self.phase, SearchPhase::Stay { .. }) { self.unchanged } else { self.elapsed };
-        if since <= warm_up(rtt) {
+        let is_fewer = matches!(self.phase, SearchPhase::Fewer { .. });
+        if since <= if is_fewer { warm_up(rtt).max(rtt * FEWER_ROUNDS) } else { warm_up(rtt) } {
             return Vec::new();
         }
         self.judged += second.elapsed;
@@ -215,7 +226,8 @@ impl Tuner {
         let mut decisions: Vec<_> = self.choose_algorithm(second.lanes).into_iter().collect();
         // The result of a trial must still be of use for a while.
         let trial = (warm_up(rtt) + window(rtt)) * TRIALS_LEFT;
-        self.room.is_worthwhile = second.remaining.is_none_or(|left| left as f64 > rate as f64 * trial.as_secs_f64());
+        let lasts = |time: Duration| second.remaining.is_none_or(|left| left as f64 > rate as f64 * time.as_secs_f64());
+        (self.room.is_worthwhile, self.room.is_long) = (lasts(trial), lasts(FEWER_LEFT));
         decisions.extend(self.judge(rate, second.lanes));
         self.forget();
         decisions
@@ -283,23 +295,6 @@ impl Tuner {
             .then(|| LaneDecision::Lose(slow.into_iter().map(|(lane, _)| lane.lane).collect(), Why::WaitedFor { left }))
     }
 
-    /// Another part is slower than the network: the measurements of now say nothing about lanes.
-    fn not_the_network(&mut self, second: &Second<'_>) -> Vec<LaneDecision> {
-        self.elsewhere += second.elapsed;
-        self.is_less = false;
-        self.forget();
-        if matches!(self.phase, SearchPhase::Trial { .. } | SearchPhase::Fewer { .. }) {
-            self.enter(SearchPhase::Measure);
-        }
-        let least = self.config.start.min(self.config.usual);
-        let spare = (second.lanes.len() as u32).saturating_sub(least);
-        if self.elsewhere < SPARE_AFTER || spare == 0 {
-            return Vec::new();
-        }
-        self.elsewhere = Duration::ZERO;
-        vec![LaneDecision::Retire(slowest(second.lanes, spare), Why::NotTheNetwork)]
-    }
-
     fn choose_algorithm(&mut self, lanes: &[LaneSample]) -> Option<LaneDecision> {
         if self.config.algorithms.len() < 2 {
             return None;
@@ -325,15 +320,18 @@ impl Tuner {
                 self.stay(before.max(rate));
                 self.unchanged = Duration::ZERO;
                 self.room.start_lanes.need_no_more();
-                let spare = added.min((lanes.len() as u32).saturating_sub(self.config.start.min(lanes.len() as u32)));
+                let spare = added.min((lanes.len() as u32).saturating_sub(self.begun_with()));
+                if self.room.start_lanes == StartLanes::Ended {
+                    self.keep_fewer(self.config.usual);
+                }
                 vec![LaneDecision::Retire(slowest(lanes, spare), Why::DidNotPay { before, after: rate })]
             }
-            SearchPhase::Fewer { before, ended } => self.judge_fewer(before, ended, rate),
+            SearchPhase::Fewer { before, ended } => self.judge_fewer((before, ended), rate, lanes),
             SearchPhase::Stay { level, left } => {
                 let was_less = std::mem::replace(&mut self.is_less, rate < level - level / FELL && !self.room.is_full);
                 match (self.is_less, was_less) {
                     (true, true) => self.look_again(level, rate, lanes),
-                    (false, _) if self.has_start_lanes(lanes) => self.end_start_lanes(rate, lanes),
+                    (false, _) if self.has_start_lanes(lanes) => self.end_start_lane(rate, 0, lanes),
                     (false, _) if left.is_zero() => self.try_more(rate, lanes.len() as u32),
                     // One slow measurement may be chance.
                     _ => Vec::new(),
@@ -442,6 +440,11 @@ fn window(rtt: Duration) -> Duration {
 const COMPARED_EACH: u32 = 4;
 /// A trial is made if the rest takes this many times as long.
 const TRIALS_LEFT: u32 = 4;
+/// Lanes of the start are ended if the rest takes so long, as each one that ends leaves a gap for
+/// a while, ...
+const FEWER_LEFT: Duration = Duration::from_secs(60);
+/// ... which the others fill within as many round trips: BBR takes a quarter more each eight.
+const FEWER_ROUNDS: u32 = 16;
 /// More lanes must carry a tenth (1/10) more: lanes share unevenly, and each one more may be waited
 /// for at the end.
 const PAYS: u64 = 10;
@@ -468,8 +471,6 @@ const ROUND_TRIPS_TO_MOVE: u32 = 4;
 const NEVER: f64 = 3600.0;
 /// A lane may take this many times as long for its last unit as the fastest lane.
 const LATE: f64 = 2.0;
-/// The time after which lanes beyond the first ones are retired if they are of no use.
-const SPARE_AFTER: Duration = Duration::from_secs(30);
 /// The wait until it is looked again whether the path is still full.
 const FULL_STAY: Duration = Duration::from_secs(5);
 /// The wait until more lanes are tried again, doubled each time that it does not pay, ...

@@ -210,6 +210,11 @@ pub enum Why {
         /// The time that was waited for one.
         waited: Duration,
     },
+    /// One lane more over UDP was asked for, and did not join.
+    NoMoreUdp {
+        /// The time that was waited for it.
+        waited: Duration,
+    },
     /// The breaker of lanes over UDP has opened: the path loses too much of what they send.
     UdpBroken,
     /// The last lane over UDP was lost.
@@ -315,6 +320,9 @@ impl Why {
             }
             Why::NoUdp { waited } => {
                 write!(f, "no lane over UDP joined in {} s: a firewall may drop UDP", waited.as_secs())
+            }
+            Why::NoMoreUdp { waited } => {
+                write!(f, "no other lane over UDP joined in {} s: the other end may have no room", waited.as_secs())
             }
             Why::UdpBroken => f.write_str("the path loses too much of what lanes over UDP send"),
             Why::UdpLost => f.write_str("the last lane over UDP was lost"),

@@ -3,9 +3,10 @@
 //! would give more.
 //!
 //! In: once a second, what the lanes' threads worked, and what the control of the path would give.
-//! Out: whether to add a lane, and why. The bytes that lanes deliver decide nothing: one lane
+//! Out: whether to add a lane, and why. That more bytes are delivered is not waited for: one lane
 //! repairs what it loses without standing still, so that more of them carry more only where a
-//! thread or a socket is full. Sans-I/O; it knows no sockets and no threads.
+//! thread or a socket is full. But where clearly less is delivered with a lane more, it ends, and
+//! one that does not come is waited for no longer. Sans-I/O; it knows no sockets and no threads.
 
 use std::time::Duration;
 
@@ -34,6 +35,17 @@ pub struct UdpLanesSecond {
     pub remaining: Option<u64>,
 }
 
+/// A change of the lanes over UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpLanesChange {
+    /// Add one.
+    Add(Why),
+    /// End the one that was added last.
+    End(Why),
+    /// Wait no longer for one that was to be added.
+    GiveUp(Why),
+}
+
 /// The search: see the module.
 #[derive(Clone, Debug)]
 pub struct UdpLaneGrowth {
@@ -47,6 +59,31 @@ pub struct UdpLaneGrowth {
     /// datagrams of lanes that carry much each.
     busy: Duration,
     dropped: Duration,
+    /// The number of lanes that there are to be, while one of them does not stand.
+    asked: Option<u32>,
+    /// The lanes that stood before the last one that was asked for, and the time that was to be
+    /// waited for it.
+    risen: Option<(u32, Duration)>,
+    delivered: MeanRate,
+    /// The rate before the last one was asked for, and whether it stands and is not judged yet.
+    before: u64,
+    is_trial: bool,
+    /// The time for which no more are asked for, as the last one did harm.
+    rest: Duration,
+}
+
+/// The mean of the rates of the last seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct MeanRate {
+    rate: f64,
+    seconds: f64,
+}
+
+impl MeanRate {
+    fn add(&mut self, rate: u64) {
+        self.seconds = (self.seconds + 1.0).min(MEAN_SECONDS);
+        self.rate += (rate as f64 - self.rate) / self.seconds;
+    }
 }
 
 impl UdpLaneGrowth {
@@ -59,33 +96,96 @@ impl UdpLaneGrowth {
             wait: SETTLE,
             busy: Duration::ZERO,
             dropped: Duration::ZERO,
+            asked: None,
+            risen: None,
+            delivered: MeanRate::default(),
+            before: 0,
+            is_trial: false,
+            rest: Duration::ZERO,
         }
     }
 
-    /// Takes a second. Gives why one lane more is wanted, if it is.
-    pub fn second(&mut self, second: &UdpLanesSecond) -> Option<Why> {
+    /// Takes a second. Gives the change that is wanted, if one is.
+    pub fn second(&mut self, second: &UdpLanesSecond) -> Option<UdpLanesChange> {
+        self.rest = self.rest.saturating_sub(second.elapsed);
         if second.lanes != self.lanes {
-            (self.lanes, self.settled, self.wait) = (second.lanes, Duration::ZERO, SETTLE);
-            self.forget();
+            self.count(second.lanes);
             return None;
         }
         self.settled += second.elapsed;
         let seconds = second.elapsed.as_secs_f64().max(1e-3);
         let rate = (second.delivered as f64 / seconds) as u64;
+        if self.settled >= SETTLE {
+            self.delivered.add(rate);
+        }
+        // The other end may have no room for it.
+        let waited = self.wait;
+        let is_in_vain = self.settled >= waited && self.asked.take().is_some();
+        let given_up = is_in_vain.then_some(UdpLanesChange::GiveUp(Why::NoMoreUdp { waited }));
         let is_near_end = second.remaining.is_some_and(|left| left < rate.saturating_mul(WORTH_SECONDS));
-        if self.lanes == 0 || self.lanes >= self.most || second.is_pressed || is_near_end {
+        if self.lanes == 0 || is_near_end {
+            self.is_trial = false;
+            self.forget();
+            return given_up;
+        }
+        self.judge().or_else(|| self.look_for_more(second, rate)).or(given_up)
+    }
+
+    /// Notes another number of lanes.
+    fn count(&mut self, lanes: u32) {
+        let before = std::mem::replace(&mut self.lanes, lanes);
+        match (self.asked, self.risen) {
+            _ if lanes == 0 => (self.asked, self.risen, self.is_trial, self.wait) = (None, None, false, SETTLE),
+            (Some(asked), _) if lanes >= asked => {
+                self.risen = Some((before, self.wait));
+                (self.asked, self.is_trial, self.wait) = (None, true, SETTLE);
+            }
+            // It stood, and is gone: it is waited for as before.
+            (None, Some((from, wait))) if lanes <= from => {
+                (self.asked, self.risen, self.is_trial, self.wait) = (Some(before), None, false, wait);
+            }
+            (Some(_), _) => {}
+            (None, _) => (self.is_trial, self.wait) = (false, SETTLE),
+        }
+        (self.settled, self.delivered) = (Duration::ZERO, MeanRate::default());
+        self.forget();
+    }
+
+    /// Ends the lane that was added last, if clearly less is delivered with it.
+    fn judge(&mut self) -> Option<UdpLanesChange> {
+        if !self.is_trial || self.settled < SETTLE + JUDGED {
+            return None;
+        }
+        self.is_trial = false;
+        let (before, after) = (self.before, self.delivered.rate as u64);
+        if before == 0 || after > before - before / LESS {
+            return None;
+        }
+        (self.risen, self.rest) = (None, REST);
+        self.forget();
+        Some(UdpLanesChange::End(Why::UdpDidNotPay { before, after }))
+    }
+
+    fn look_for_more(&mut self, second: &UdpLanesSecond, rate: u64) -> Option<UdpLanesChange> {
+        if self.lanes >= self.most || second.is_pressed || !self.rest.is_zero() {
             self.forget();
             return None;
         }
-        // A lane was asked for that does not come: the other end may have no room for it.
+        // A lane was asked for that does not come.
         if self.settled < self.wait {
             return None;
         }
+        let seconds = second.elapsed.as_secs_f64().max(1e-3);
         let share = second.worked.as_secs_f64() / (seconds * f64::from(self.lanes));
-        let (is_busy, has_room) = (share >= BUSY, second.spare != UdpSpare::Nothing);
+        let is_busy = share >= BUSY;
+        // Another thread at a receiver that is short of processors is no help where it drops.
+        let has_room = match second.spare {
+            UdpSpare::Nothing => false,
+            UdpSpare::Dropped => is_busy,
+            UdpSpare::Unused => is_busy || second.is_by_work,
+        };
         let is_full = second.spare == UdpSpare::Dropped && rate > LANE_RATE.saturating_mul(self.lanes.into());
-        self.busy =
-            if (is_busy || second.is_by_work) && has_room { self.busy + second.elapsed } else { Duration::ZERO };
+        self.busy = if has_room { self.busy + second.elapsed } else { Duration::ZERO };
         self.dropped = if is_full { self.dropped + second.elapsed } else { Duration::ZERO };
         let why = match () {
             () if self.busy >= FOR && is_busy => Why::LanesBusy { thousandths: (share.min(1.0) * 1000.0) as u16 },
@@ -94,8 +194,9 @@ impl UdpLaneGrowth {
             () => return None,
         };
         (self.settled, self.wait) = (Duration::ZERO, (self.wait * 2).clamp(ASK_AGAIN, ASK_AGAIN_MOST));
+        (self.asked, self.before) = (Some(self.lanes + 1), self.delivered.rate as u64);
         self.forget();
-        Some(why)
+        Some(UdpLanesChange::Add(why))
     }
 
     fn forget(&mut self) {
@@ -117,6 +218,13 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// The time after which a lane is asked for again that did not come, doubled each time, up to this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN_MOST: Duration = Duration::from_secs(160);
+/// The time after which a lane that was added is judged, once it has found its speed; the part,
+/// a tenth (1/10), by which less is clearly less; and how long no more are asked for then.
+const JUDGED: Duration = Duration::from_secs(2);
+const LESS: u64 = 10;
+const REST: Duration = Duration::from_secs(10 * 60);
+/// Seconds over which the rate is a mean.
+const MEAN_SECONDS: f64 = 3.0;
 /// No lane is added for fewer bytes than those that stand move in this many seconds.
 const WORTH_SECONDS: u64 = 6;
 
@@ -139,7 +247,7 @@ mod tests {
     fn added(most: u32, seconds: u64, look: impl Fn(u64, u32) -> UdpLanesSecond) -> Vec<(u64, Why)> {
         let (mut growth, mut lanes, mut added) = (UdpLaneGrowth::new(most), 1, Vec::new());
         for n in 1..=seconds {
-            if let Some(why) = growth.second(&UdpLanesSecond { lanes, ..look(n, lanes) }) {
+            if let Some(UdpLanesChange::Add(why)) = growth.second(&UdpLanesSecond { lanes, ..look(n, lanes) }) {
                 lanes += 1;
                 added.push((n, why));
             }
@@ -203,8 +311,58 @@ mod tests {
     #[test]
     fn a_lane_that_does_not_come_is_asked_for_less_and_less_often() {
         let mut growth = UdpLaneGrowth::new(8);
-        let asked: Vec<_> = (1..=400_u64).filter(|_| growth.second(&SECOND).is_some()).collect();
+        let (mut asked, mut given_up) = (Vec::new(), Vec::new());
+        for n in 1..=400_u64 {
+            match growth.second(&SECOND) {
+                Some(UdpLanesChange::Add(_)) => asked.push(n),
+                Some(UdpLanesChange::GiveUp(_)) => given_up.push(n),
+                other => assert_eq!(other, None),
+            }
+        }
         assert_eq!(asked, [5, 17, 39, 81, 163, 325]);
+        assert_eq!(given_up, [15, 37, 79, 161, 323], "it is waited for no longer");
+    }
+
+    #[test]
+    fn a_lane_that_is_closed_as_soon_as_it_stands_is_one_that_does_not_come() {
+        let (mut growth, mut asked, mut given_up) = (UdpLaneGrowth::new(8), Vec::new(), Vec::new());
+        for n in 1..=200_u64 {
+            let stands = asked.last().is_some_and(|at| n == at + 1);
+            match growth.second(&UdpLanesSecond { lanes: if stands { 2 } else { 1 }, ..SECOND }) {
+                Some(UdpLanesChange::Add(_)) => asked.push(n),
+                Some(UdpLanesChange::GiveUp(_)) => given_up.push(n),
+                other => assert_eq!(other, None),
+            }
+        }
+        assert_eq!((asked, given_up), (vec![5, 19, 43, 87, 171], vec![17, 41, 85, 169]));
+    }
+
+    #[test]
+    fn a_lane_with_which_clearly_less_is_delivered_ends_and_none_is_added_for_long() {
+        let (mut growth, mut lanes, mut log) = (UdpLaneGrowth::new(8), 1, Vec::new());
+        for n in 1..=620_u64 {
+            let delivered = if lanes == 1 { 100_000_000 } else { 89_000_000 };
+            let worked = SECOND.worked * lanes;
+            match growth.second(&UdpLanesSecond { lanes, delivered, worked, ..SECOND }) {
+                Some(UdpLanesChange::Add(_)) => {
+                    lanes += 1;
+                    log.push((n, lanes));
+                }
+                Some(UdpLanesChange::End(why)) => {
+                    assert_eq!(why, Why::UdpDidNotPay { before: 100_000_000, after: 89_000_000 });
+                    lanes -= 1;
+                    log.push((n, lanes));
+                }
+                other => assert_eq!(other, None),
+            }
+        }
+        assert_eq!(log, [(5, 2), (10, 1), (612, 2), (617, 1)]);
+    }
+
+    #[test]
+    fn a_receiver_short_of_processors_that_drops_gets_no_more_lanes() {
+        let second = UdpLanesSecond { worked: Duration::ZERO, is_by_work: true, spare: UdpSpare::Dropped, ..SECOND };
+        assert_eq!(added(8, 60, |_, _| second), []);
     }
 
     #[test]

@@ -98,8 +98,8 @@ impl Holder {
         Ok(self)
     }
 
-    /// Notes that a session uses it, once a minute: one that is killed leaves no other sign of files
-    /// that are too small for journals.
+    /// Notes that a session uses it, once a minute: one that is killed leaves no other sign of
+    /// files that are too small for journals.
     pub(super) fn use_goes_on(&self) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.elapsed() >= TELL_EVERY {

@@ -318,10 +318,19 @@ struct Telling<'s> {
 impl Telling<'_> {
     /// Removes a name that is no directory. Gives whether it is one.
     fn unlink(&mut self, dir: &Dir, name: &[u8]) -> Result<bool, Errno> {
-        let mut removed = Removed::default();
-        let is_dir = unlink(dir, name, &mut removed)?;
-        self.add(removed);
-        Ok(is_dir)
+        let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            outcome => outcome?,
+        };
+        let (files, bytes, others) = match type_of(&stat) {
+            FileType::Directory => return Ok(true),
+            _ if is_reserved(name) => (0, 0, 1),
+            FileType::RegularFile => (1, u64::try_from(stat.st_size).unwrap_or(0), 0),
+            _ => (1, 0, 0),
+        };
+        dir.kernel().unlinkat(dir, name)?;
+        self.add(Removed { files, bytes, others });
+        Ok(false)
     }
 
     fn add(&mut self, removed: Removed) {
@@ -391,25 +400,6 @@ pub(super) fn remove(above: &Arc<Dir>, name: &[u8], sink: &mut dyn FnMut(Removed
         to_do.pop();
     }
     Ok(())
-}
-
-/// Removes a name that is no directory. Gives whether it is one.
-fn unlink(dir: &Dir, name: &[u8], removed: &mut Removed) -> Result<bool, Errno> {
-    let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => return Ok(false),
-        outcome => outcome?,
-    };
-    let (files, bytes, others) = match type_of(&stat) {
-        FileType::Directory => return Ok(true),
-        _ if is_reserved(name) => (0, 0, 1),
-        FileType::RegularFile => (1, u64::try_from(stat.st_size).unwrap_or(0), 0),
-        _ => (1, 0, 0),
-    };
-    dir.kernel().unlinkat(dir, name)?;
-    removed.files += files;
-    removed.bytes = removed.bytes.saturating_add(bytes);
-    removed.others += others;
-    Ok(false)
 }
 
 fn joined(path: &RelPath, name: &[u8]) -> Result<RelPath, DatasetError> {

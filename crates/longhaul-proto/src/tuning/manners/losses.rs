@@ -33,11 +33,14 @@ pub(super) struct Losses {
     recent: RecentLosses,
 }
 
-/// Packets of the last seconds, of which older ones count less.
+/// Packets of the last second, and of the one that goes on: nothing of a burst stays in the next.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentLosses {
     packets: f64,
     lost: f64,
+    /// Those of the second that goes on, and how much of it is over.
+    now: (f64, f64),
+    seconds: f64,
 }
 
 impl Losses {
@@ -83,11 +86,15 @@ impl Losses {
         if is_excess { Loss::Excess } else { Loss::Own }
     }
 
-    /// The part of the packets of the last seconds that was lost beyond what the path loses by
-    /// itself. 0 where chance explains it.
+    /// The part of the packets of the last second that was lost beyond what the path loses by
+    /// itself, be it in bursts. 0 where chance explains it, and where the path loses so much by
+    /// itself that how much is not known.
     pub(super) fn excess(&self) -> f64 {
-        let RecentLosses { packets, lost } = self.recent;
-        let own = self.own * packets;
+        let RecentLosses { packets, lost, .. } = self.recent;
+        if self.own >= OWN_LOST_MOST * OWN_LOST_KNOWN {
+            return 0.0;
+        }
+        let own = self.own.max(self.burst) * packets;
         let more = lost - own - SIGMAS * (own + 1.0).sqrt();
         (more / packets.max(1.0)).max(0.0)
     }
@@ -95,8 +102,12 @@ impl Losses {
 
 impl RecentLosses {
     fn add(&mut self, packets: f64, lost: f64, seconds: f64) {
-        let left = (-seconds / RECENT_SECONDS).exp();
-        (self.packets, self.lost) = (self.packets * left + packets, self.lost * left + lost);
+        self.now = (self.now.0 + packets, self.now.1 + lost);
+        self.seconds += seconds;
+        if self.seconds >= RECENT_SECONDS {
+            (self.packets, self.lost) = self.now;
+            (self.now, self.seconds) = ((0.0, 0.0), 0.0);
+        }
     }
 }
 
@@ -104,6 +115,8 @@ impl RecentLosses {
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOSS_STEP: f64 = 0.1;
 const OWN_LOST_MOST: f64 = 0.1;
+/// The part of that from which on it may be more.
+const OWN_LOST_KNOWN: f64 = 0.9;
 /// The same for a burst of losses, the most that is reckoned with, and the part of it that is
 /// remembered after a round.
 const BURST_ROOM: f64 = 1.1;
@@ -126,5 +139,5 @@ const STOOD_ROUNDS: u32 = 3;
 const OVERFLOW_REMEMBERED: f64 = 0.95;
 /// The same with a queue: losses that are rarer than one in a hundred rounds are chance.
 const OVERFLOW_REMEMBERED_STANDING: f64 = 0.995;
-/// Seconds after which what was lost counts a third.
-const RECENT_SECONDS: f64 = 2.0;
+/// Seconds of which the losses are told. Looks come a little early.
+const RECENT_SECONDS: f64 = 0.95;

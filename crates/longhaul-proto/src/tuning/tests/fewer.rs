@@ -21,7 +21,10 @@ fn lanes_of_the_start_end_once_more_carry_no_more_and_four_carry_as_much() {
         &[
             "3: +8 = 16: the network limits at 120.0 MB/s",
             "6: -8 = 8: more lanes carried no more: 120.0 MB/s before, 112.0 after",
-            "9: -4 = 4: they were for the start, and more lanes do not carry more than 120.0 MB/s",
+            "9: -1 = 7: they were for the start, and more lanes do not carry more than 120.0 MB/s",
+            "12: -1 = 6: they were for the start, and more lanes do not carry more than 120.0 MB/s",
+            "15: -1 = 5: they were for the start, and more lanes do not carry more than 120.0 MB/s",
+            "18: -1 = 4: they were for the start, and more lanes do not carry more than 120.0 MB/s",
         ],
     );
     path.run(60, |_, count| 120 / count);
@@ -41,19 +44,42 @@ fn lanes_of_the_start_that_carry_more_than_four_come_back_and_stay() {
     told(
         &path.log,
         &[
-            "5: -4 = 4: they were for the start, and more lanes do not carry more than 80.0 MB/s",
-            "8: +4 = 8: fewer lanes carried less: 80.0 MB/s before, 40.0 after",
+            "5: -1 = 7: they were for the start, and more lanes do not carry more than 80.0 MB/s",
+            "8: +1 = 8: fewer lanes carried less: 80.0 MB/s before, 70.0 after",
         ],
     );
 }
 
 #[test]
-fn lanes_of_the_start_end_on_a_full_path_though_others_take_what_they_leave() {
+fn lanes_of_the_start_end_one_by_one_on_a_full_path_and_come_back_where_clearly_less_is_carried() {
+    let ended = ["5: -1 = 7", "8: -1 = 6", "11: -1 = 5", "14: -1 = 4"];
+    let ended =
+        ended.map(|line| format!("{line}: they were for the start, and more lanes do not carry more than 80.0 MB/s"));
+    let ended = ended.each_ref().map(String::as_str);
     let mut path = long_path(32);
     path.full = true;
-    path.run(8, |_, _| 10);
-    path.run(50, |_, _| 10);
-    told(&path.log, &["5: -4 = 4: they were for the start, and more lanes do not carry more than 80.0 MB/s"]);
+    path.run(58, |_, count| 80 / count);
+    told(&path.log, &ended);
+    // A limit of each lane.
+    let mut path = long_path(32);
+    path.full = true;
+    path.run(58, |_, _| 10);
+    let back = "14: +3 = 8: fewer lanes carried less: 80.0 MB/s before, 50.0 after";
+    told(&path.log, &[ended[0], ended[1], ended[2], back]);
+}
+
+#[test]
+fn the_others_have_sixteen_round_trips_to_take_what_a_lane_of_the_start_leaves() {
+    let mut path = long_path(32);
+    (path.full, path.rtt) = (true, Duration::from_millis(500));
+    path.run(30, |_, count| 80 / count);
+    told(
+        &path.log,
+        &[
+            "12: -1 = 7: they were for the start, and more lanes do not carry more than 80.0 MB/s",
+            "24: -1 = 6: they were for the start, and more lanes do not carry more than 80.0 MB/s",
+        ],
+    );
 }
 
 #[test]
@@ -62,7 +88,7 @@ fn lanes_of_the_start_stay_where_more_are_wanted_or_the_end_is_near() {
     path.run(30, |_, _| 5);
     assert_eq!(path.lanes.len(), 16, "{}", path.log);
     let mut path = long_path(32);
-    (path.full, path.remaining) = (true, Some(900_000_000));
+    (path.full, path.remaining) = (true, Some(4_700_000_000));
     path.run(30, |_, _| 10);
     told(&path.log, &[]);
 }
@@ -73,6 +99,16 @@ fn lanes_of_the_start_end_where_another_part_limits_for_long() {
     path.idle = 600;
     path.run(60, |_, _| 2);
     told(&path.log, &["30: -4 = 4: it is not the network that limits"]);
+}
+
+#[test]
+fn lanes_with_which_another_part_limits_and_without_which_the_network_does_come_back_and_stay() {
+    let mut path = long_path(32);
+    for _ in 0..300 {
+        path.idle = if path.lanes.len() > 4 { 600 } else { 0 };
+        path.run(1, |_, _| 10);
+    }
+    told(&path.log, &["30: -4 = 4: it is not the network that limits", "33: +4 = 8: the network limits at 40.0 MB/s"]);
 }
 
 #[test]
@@ -169,6 +205,7 @@ fn each_reason_of_a_transport_has_words() {
         Why::UdpCarriesLess { before, after },
         Why::UdpCostsMore { before, after },
         Why::NoUdp { waited },
+        Why::NoMoreUdp { waited },
         Why::UdpBroken,
         Why::UdpLost,
         Why::QuicBroken,

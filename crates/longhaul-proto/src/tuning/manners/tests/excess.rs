@@ -30,5 +30,21 @@ fn a_few_packets_that_were_lost_by_chance_are_no_excess() {
     let mut control = PathControl::new(PathShare::Fair);
     let look = round(0.001, 100);
     control.look(&PathRound { lost: 4 * u64::from(look.packet_bytes), ..look });
+    (0..4).for_each(|_| control.look(&look));
     assert_eq!(control.excess_loss(), 0.0, "four of {} bytes", look.delivered);
+}
+
+#[test]
+fn a_burst_is_over_when_it_is_over() {
+    let mut control = PathControl::new(PathShare::Fair);
+    after(&mut control, 60, 0.0, 100);
+    after(&mut control, 5, 0.3, 100);
+    let told = (0..6).filter(|_| after(&mut control, 5, 0.0, 100) > 0.02).count();
+    assert!(told < 2, "for {told} s: {control:?}");
+}
+
+#[test]
+fn where_a_path_loses_so_much_by_itself_that_how_much_is_not_known_nothing_is_told() {
+    let mut control = PathControl::new(PathShare::Fair);
+    assert_eq!(after(&mut control, 100, 0.2, 100), 0.0, "{control:?}");
 }
