@@ -47,7 +47,7 @@ fn lapse(server: &Postgres) {
     );
 }
 
-/// What a mover told of shards. The last line of one that was killed may be cut off.
+/// The words of a mover about shards. The last line of one that was killed may be cut off.
 fn told(outcome: &Outcome) -> Vec<Value> {
     let events = outcome.stdout_text().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|event| event["type"] == "job_shard").collect()

@@ -3,14 +3,11 @@
 //! In: a tree and paths beneath it. Out: facts, to whoever plans to move names away and does so
 //! later. Follows no link, and changes nothing.
 
-use longhaul_core::{Mtime, RelPath};
+use longhaul_core::Mtime;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
 
-use crate::error::{DiskError, ErrorKind};
-use crate::names::each_name;
 use crate::stat::{identity_of, type_of};
-use crate::tree::Tree;
 use crate::walk::Dir;
 
 /// The kind of a name, as far as it matters to whoever moves names away.
@@ -59,38 +56,6 @@ impl NameFacts {
     pub fn is_still(&self, now: &NameFacts) -> bool {
         let is_same = (self.kind, self.dev, self.ino) == (now.kind, now.dev, now.ino);
         is_same && (self.kind == NameKind::Dir || (self.bytes, self.mtime) == (now.bytes, now.mtime))
-    }
-}
-
-impl Tree {
-    /// The facts of a name. `None` if nothing has it, or something above it is no directory.
-    ///
-    /// # Errors
-    /// The system's error; [`ErrorKind::Escape`] if a link stands above it.
-    pub fn facts(&self, path: &RelPath) -> Result<Option<NameFacts>, DiskError> {
-        let (dir, name) = match self.walk().parent(path) {
-            Ok(found) => found,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        facts_in(&dir, name).map_err(|error| DiskError::call("examine", path, error))
-    }
-
-    /// The number of names in a directory, whatever they are: those of longhaul's own too.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn names_in(&self, path: &RelPath) -> Result<u64, DiskError> {
-        let dir = self.dir(path)?;
-        let mut names = 0;
-        let read = dir.readable().and_then(|dir| each_name(dir, |_| names += 1));
-        read.map_err(|error| DiskError::call("list", path, error))?;
-        Ok(names)
-    }
-
-    /// The device that its top lies on.
-    pub fn device(&self) -> u64 {
-        self.root().dev()
     }
 }
 

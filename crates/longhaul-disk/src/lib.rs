@@ -22,6 +22,7 @@ mod direct;
 mod error;
 mod facts;
 mod fill;
+mod grace;
 mod io;
 mod kernel;
 mod lines;
@@ -55,6 +56,7 @@ pub use destination::{
 pub use direct::{DirectMode, IoMode};
 pub use error::{ClaimsError, DiskError, ErrorKind, PathText, SetError};
 pub use facts::{NameFacts, NameKind};
+pub use grace::{Grace, Withdrawn};
 pub use io::{ChunkIo, Depth, DeviceDepth, Done, EngineKind, EngineReport, WriteDone};
 pub use kernel::{Call, Descriptor, InodeId, Interposer, Passage};
 pub use load::{LoadFigures, RecentFiles, TargetCondition, TargetLoad};
@@ -68,8 +70,8 @@ pub use set::{
 };
 pub use set_id::SetId;
 pub use shelf::{
-    CLAIMS_PAGE_PATIENCE, ClaimsOwner, Grace, Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves,
-    ShardKey, Shelf, Shelved, StageNote, Withdrawn, boot_id,
+    CLAIMS_PAGE_PATIENCE, ClaimsOwner, Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey,
+    Shelf, Shelved, StageNote, boot_id,
 };
 pub use source::{
     FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{DiskError, ErrorKind};
+use crate::facts::{NameFacts, facts_in};
+use crate::names::each_name;
 use crate::room::{Asker, room_of};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
@@ -140,6 +142,36 @@ impl Tree {
     /// [`DiskError::Escape`] if a link stands above it; otherwise the system's error.
     pub fn stat(&self, path: &RelPath) -> Result<Option<Standing>, DiskError> {
         examine(&self.walk, path)
+    }
+
+    /// The facts of a name. `None` if nothing has it, or something above it is no directory.
+    ///
+    /// # Errors
+    /// The system's error; [`ErrorKind::Escape`] if a link stands above it.
+    pub fn facts(&self, path: &RelPath) -> Result<Option<NameFacts>, DiskError> {
+        let (dir, name) = match self.walk().parent(path) {
+            Ok(found) => found,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        facts_in(&dir, name).map_err(|error| DiskError::call("examine", path, error))
+    }
+
+    /// The number of names in a directory, whatever they are: those of longhaul's own too.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn names_in(&self, path: &RelPath) -> Result<u64, DiskError> {
+        let dir = self.dir(path)?;
+        let mut names = 0;
+        let read = dir.readable().and_then(|dir| each_name(dir, |_| names += 1));
+        read.map_err(|error| DiskError::call("list", path, error))?;
+        Ok(names)
+    }
+
+    /// The device that its top lies on.
+    pub fn device(&self) -> u64 {
+        self.root().dev()
     }
 
     /// The shelf with the journals of sessions that write beneath this tree.

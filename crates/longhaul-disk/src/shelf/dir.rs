@@ -393,7 +393,7 @@ pub(super) fn opened_in(
 
 /// Refuses also one of ours to which others may write: who is let into the directory can give a
 /// file that a client has sent the name of a journal.
-pub(super) fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
+pub(crate) fn ours_alone(stat: &Stat, path: PathText) -> Result<(), DiskError> {
     ours(stat, path.clone())?;
     if stat.st_mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(DiskError::Foreign { path }) }
 }
@@ -428,4 +428,4 @@ pub(super) const SUFFIX: &[u8] = b".journal";
 /// The number of times that a shelf or journal is made again after another process removed it. A
 /// process that does nothing but remove wins about two times in three (measured); no real process
 /// does only that.
-const TRIES_MAX: usize = 128;
+pub(super) const TRIES_MAX: usize = 128;

@@ -42,7 +42,6 @@ mod claims;
 mod copy;
 mod dir;
 mod epoch;
-mod grace;
 mod hands;
 mod journal;
 mod locks;
@@ -52,9 +51,11 @@ mod sweep;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use longhaul_core::SessionTag;
+use rustix::io::Errno;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::load::{TargetCondition, TargetLoad};
@@ -65,8 +66,8 @@ pub use claims::{CLAIMS_PAGE_PATIENCE, ClaimsOwner, KeptShowing, LockedShard, Sh
 #[cfg(test)]
 pub(crate) use dir::ALIASES;
 pub(crate) use dir::NAME as SHELF_NAME;
-use dir::{Opening, ShelfDir};
-pub use grace::{Grace, Withdrawn};
+pub(crate) use dir::ours_alone;
+use dir::{Opening, ShelfDir, TRIES_MAX};
 pub use journal::Journal;
 pub(crate) use locks::has_no_locks;
 pub use reader::JournalReader;
@@ -303,6 +304,17 @@ impl Proves for AllOfIt {
 
 /// The copies of a journal of a set.
 const COPIES: usize = 2;
+
+/// The shelf of a tree with this top as a directory, made if it does not stand. What is made in it
+/// at once keeps it from going with the last journal.
+///
+/// # Errors
+/// The system's error; [`ErrorKind::Denied`] if it is another user's or open to others.
+pub(crate) fn stand_shelf(root: &Arc<Dir>) -> Result<OwnedFd, DiskError> {
+    let shelf = ShelfDir::of(root, None);
+    let made = (0..TRIES_MAX).find_map(|_| shelf.make().transpose());
+    made.unwrap_or_else(|| Err(DiskError::call("make the directory", SHELF_NAME, Errno::BUSY)))
+}
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat};
 use rustix::io::{Errno, pread};
 
 use super::Shelf;
-use super::dir::{ShelfDir, opened_in};
+use super::dir::{ShelfDir, TRIES_MAX, opened_in};
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
@@ -219,5 +219,3 @@ const SUFFIX: &[u8] = b".dataset";
 const NEW: &[u8] = b".new";
 /// Bytes of a note at most: a path, and the text of a key.
 const NOTE_BYTES_MAX: usize = 8 << 10;
-/// The number of times that the shelf is made again after another process removed it.
-const TRIES_MAX: usize = 128;

@@ -26,7 +26,7 @@ use crate::tcp::LOWER_EFFORT;
 /// The importance of what leaves, beside the traffic of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Importance {
-    /// That of anybody's.
+    /// The importance of anybody's.
     Usual,
     /// Less than anybody's: DSCP LE, RFC 8622.
     Less,

@@ -11,7 +11,20 @@
 use std::time::Duration;
 
 use super::Why;
-use crate::udp::control::UdpSpare;
+
+/// The rate that a control would give lanes beyond what they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UdpSpare {
+    /// None: the path holds the rate, or a rate that was asked for, or nobody knows yet, or
+    /// something else than the lanes limits, as a source does; or the session is polite, which asks
+    /// for no more lanes.
+    #[default]
+    Nothing,
+    /// Lanes that always had something to send left a part of the rate unused, and no queue stood.
+    Unused,
+    /// The receiver's system drops datagrams, and takes less than the path would carry.
+    Dropped,
+}
 
 /// The last second of lanes over UDP that are alone.
 #[derive(Clone, Copy, Debug)]

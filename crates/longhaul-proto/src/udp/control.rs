@@ -45,11 +45,11 @@ use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
 use self::spare::SpareRate;
-pub use self::spare::UdpSpare;
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
 use super::sending::UdpSample;
 use crate::time::Timestamp;
+pub use crate::tuning::udp_lanes::UdpSpare;
 
 /// The facts with which a control begins.
 #[derive(Clone, Copy, Debug, PartialEq)]

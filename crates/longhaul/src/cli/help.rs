@@ -133,13 +133,16 @@ Examples:
     codes!()
 );
 
+/// The forms of `sync`, in its help.
 pub(super) const SYNC_USAGE: &str = "\
 longhaul sync [OPTIONS] SOURCE... DEST
        longhaul sync SOURCE DEST --delete plan [--plan FILE] [--max-delete N]
        longhaul sync SOURCE DEST --delete apply DIGEST [--plan FILE]";
 
+/// The end of the short help of `sync`.
 pub(super) const SYNC: &str = more!("sync");
 
+/// The end of the long help of `sync`.
 pub(super) const SYNC_LONG: &str = concat!(
     "\
 A sync is a copy that says at its end how many files were new, changed and the same. It takes nothing away from DEST. \

@@ -29,7 +29,9 @@ use crate::walk::Dir;
 /// The directory of ours in which a dataset is staged, and the one in which it shall appear.
 #[derive(Debug)]
 pub(super) struct Holder {
+    /// The directory that the dataset shall appear in.
     pub(super) parent: Arc<Dir>,
+    /// Its own.
     pub(super) dir: Arc<Dir>,
     name: DatasetName,
     /// The path at which the dataset shall appear.

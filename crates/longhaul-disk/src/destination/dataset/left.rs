@@ -36,7 +36,7 @@ pub struct StageFacts {
     pub in_use: bool,
 }
 
-/// What one listing may still count of staged datasets, all of them together. Files behind it are
+/// The budget of one listing, which may still count of staged datasets, all of them together. Files behind it are
 /// not counted.
 #[derive(Debug)]
 pub struct CountLeft {

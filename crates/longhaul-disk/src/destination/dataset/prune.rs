@@ -308,7 +308,7 @@ fn first_names(dir: &Dir, behind: Option<&Key>, held_max: usize) -> Result<(Vec<
 /// Names that are being removed, of which somebody hears every so often, and at the end, whatever
 /// that is.
 struct Telling<'s> {
-    /// What was removed since.
+    /// The names that were removed since.
     untold: Removed,
     /// The number of all names that were removed.
     names: u64,

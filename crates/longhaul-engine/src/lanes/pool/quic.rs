@@ -35,7 +35,7 @@ pub(super) enum QuicReturn {
 }
 
 impl QuicReturn {
-    /// That of a session that begins over this transport.
+    /// The way of a session that begins over this transport.
     pub(super) fn of(transport: Transport) -> QuicReturn {
         if transport == Transport::Quic { QuicReturn::There } else { QuicReturn::Never }
     }

@@ -11,8 +11,9 @@ use crate::lanes::rules::LaneRules;
 /// The lanes that there should be.
 #[derive(Debug)]
 pub(super) struct WantedLanes {
-    /// Their number, and the most that it may become.
+    /// Their number.
     pub(super) count: u32,
+    /// The most that it may become.
     pub(super) most: u32,
     /// Whether somebody asked for just the most.
     pub(super) is_given: bool,
@@ -28,7 +29,7 @@ pub(super) struct WantedLanes {
 }
 
 impl WantedLanes {
-    /// Those of a session that begins by these rules.
+    /// The lanes of a session that begins by these rules.
     pub(super) fn of(rules: &LaneRules) -> WantedLanes {
         WantedLanes {
             count: rules.target,

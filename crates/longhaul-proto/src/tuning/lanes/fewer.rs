@@ -23,7 +23,7 @@ pub(super) enum StartLanes {
 }
 
 impl StartLanes {
-    /// Those of a search that begins.
+    /// The lanes of a search that begins.
     pub(super) fn of(config: &TuningConfig) -> StartLanes {
         if config.usual < config.start { StartLanes::Needed } else { StartLanes::Settled }
     }

@@ -38,7 +38,7 @@ pub(super) struct Losses {
 struct RecentLosses {
     packets: f64,
     lost: f64,
-    /// Those of the second that goes on, and how much of it is over.
+    /// The packets of the second that goes on, and how much of it is over.
     now: (f64, f64),
     seconds: f64,
 }

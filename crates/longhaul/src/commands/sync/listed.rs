@@ -78,7 +78,7 @@ impl ListedAbove {
 
     fn keep(&mut self, dir: ListedDir) {
         self.dirs.push(dir);
-        while self.dirs.len() > 1 && self.dirs.iter().map(|dir| dir.bytes).sum::<usize>() > NAMES_BYTES_MAX {
+        while self.dirs.len() > 1 && self.dirs.iter().map(|dir| dir.bytes).sum::<usize>() > LISTED_BYTES_MAX {
             self.dirs.remove(0);
         }
     }
@@ -96,11 +96,11 @@ impl ListedDir {
                 bytes += one.name.len() + NAME_COST;
                 names.insert(one.name);
             }
-            if bytes > NAMES_BYTES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if bytes > LISTED_BYTES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let listed = block_on(list(remote.clone(), Some(path), stop.clone(), sink));
         listed.map_err(Fault::from)??;
-        if bytes > NAMES_BYTES_MAX {
+        if bytes > LISTED_BYTES_MAX {
             return Err(unsupported("the daemon lists more names in one directory than are remembered", &dir));
         }
         Ok(ListedDir { path: dir, names, bytes, asked })
@@ -122,6 +122,6 @@ pub(super) const AGAIN: &str = "look whether its disk is mounted, and plan again
 /// The time for which a list of names is believed.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 /// Memory of the names of one directory at a daemon, some two million, and of all that are kept.
-const NAMES_BYTES_MAX: usize = 256 << 20;
+const LISTED_BYTES_MAX: usize = 256 << 20;
 /// Memory of a name beside its bytes.
 const NAME_COST: usize = 64;

@@ -1,3 +1,7 @@
+//! Names that are moved away, and those that stay.
+//!
+//! In: trees of a few names. Out: verdicts on `grace`.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -21,10 +21,10 @@ use longhaul_core::limits::SET_DIR_NAME;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
-use super::dir::{NAME, ShelfDir, ours_alone};
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::facts::{NameFacts, NameKind, facts_in};
 use crate::kernel::Kernel;
+use crate::shelf::{SHELF_NAME as NAME, ours_alone, stand_shelf};
 use crate::tree::Tree;
 use crate::walk::{Dir, Walk};
 
@@ -67,9 +67,7 @@ impl Grace {
             let path = PathText::from(tree.named());
             return Err(DiskError::call("move names away from one target of a set at", path, Errno::OPNOTSUPP));
         }
-        let shelf = ShelfDir::of(root, None);
-        let above = (0..TRIES_MAX).find_map(|_| shelf.make().transpose());
-        let above = above.unwrap_or_else(|| Err(DiskError::call("make the directory", NAME, Errno::BUSY)))?;
+        let above = stand_shelf(root)?;
         let kernel = root.kernel();
         let all = own_dir((&above, NAME), GRACE_NAME, kernel)?;
         let path = [NAME, b"/", GRACE_NAME].concat();
@@ -230,9 +228,5 @@ fn own_dir((above, at): (&OwnedFd, &[u8]), name: &[u8], kernel: &Kernel) -> Resu
 
 /// The directory on the shelf with those of all labels.
 const GRACE_NAME: &[u8] = b"grace";
-/// The number of times that a shelf is made again after another process removed it, as it was
-/// empty.
-const TRIES_MAX: usize = 128;
-
 #[cfg(test)]
 mod tests;
