@@ -185,8 +185,10 @@ fn a_matrix_measures_all_cells_and_leaves_nothing_behind() {
         assert_has(receiver, &["write", "hash", "net", "files"]);
         let cpu = &run["cpu_s_per_gb"];
         assert!(number(cpu, "sender") > 0.0 && number(cpu, "receiver") > 0.0 && number(cpu, "rest") >= 0.0, "{run}");
-        assert_eq!(run["from"] == "disk", number(sender, "read") > 0.0 && run["from"] == "disk", "{run}");
+        assert!(run["from"] == "disk" || number(sender, "read") == 0.0, "{run}");
     }
+    // One run of 8 MiB may take less than the half millisecond that is told as none.
+    assert!(runs.iter().any(|run| number(&run["stages"]["sender"], "read") > 0.0), "{outcome}");
     let summary = outcome.summary();
     let cells = summary["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 8, "{summary}");

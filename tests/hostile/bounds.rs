@@ -167,7 +167,7 @@ fn a_dataset_that_was_left_is_listed_and_goes_with_its_count_when_nobody_came_ba
     assert!(listed[0]["kind"] == "partial" && listed[0]["in_use_by"].is_null(), "{listed:?}");
     assert_no_space(&push(&daemon, "run-8").finish(), "1 datasets of the same client are staged here");
     files::make(scene.client.path("two"), 2, 2 * MIB);
-    assert_no_space(&scene.push(&daemon, "two", "two").finish(), "2.0 MiB of the 3.0 MiB");
+    assert_no_space(&scene.push(&daemon, "two", "two").finish(), "1.0 MiB are free");
     daemon.signal(Signal::TERM);
     daemon.wait_gone();
     age_holder(&scene.server.path("data"));
