@@ -25,7 +25,8 @@ struct Short {
     what: &'static str,
     round: usize,
     round_trips: f64,
-    /// Round trips from the last payload to the exit, by the client's own account. `None` for a listing.
+    /// Round trips from the last payload to the exit, by the client's own account. `None` for a
+    /// listing.
     last_byte_rtts: Option<f64>,
 }
 

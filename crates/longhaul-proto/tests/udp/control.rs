@@ -74,7 +74,8 @@ fn beside_a_cubic_flow_each_has_a_fair_part_whoever_came_first() {
     }
 }
 
-/// The part of 1000 Mbit/s that a session may have beside a flow under BBR, over a round trip and a queue.
+/// The part of 1000 Mbit/s that a session may have beside a flow under BBR, over a round trip and
+/// a queue.
 struct MetBbr {
     rtt: f64,
     queue: f64,

@@ -36,8 +36,8 @@ pub struct StageFacts {
     pub in_use: bool,
 }
 
-/// The budget of one listing, which may still count of staged datasets, all of them together. Files behind it are
-/// not counted.
+/// The budget of one listing: what it may still count of staged datasets, all of them together.
+/// Files behind it are not counted.
 #[derive(Debug)]
 pub struct CountLeft {
     pub(super) names: usize,
