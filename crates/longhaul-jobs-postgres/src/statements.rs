@@ -153,7 +153,7 @@ statements! {
     FirstNotice = concat!("SELECT ", notice!(), " FROM notice
         WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
         FOR UPDATE SKIP LOCKED");
-    /// What this transaction has locked it finds again.
+    /// Finds again the one that this transaction has locked.
     GiveUpFirstNotice = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
         WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
         FOR UPDATE SKIP LOCKED)";

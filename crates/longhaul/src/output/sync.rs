@@ -91,6 +91,7 @@ impl SyncCounts {
         line
     }
 
+    /// Writes them as an event.
     pub(super) fn event<W: io::Write>(&self, json: &mut JsonLines<W>, told: SyncTold) -> io::Result<()> {
         let SyncCounts { new, changed, same, sent, only_there } = *self;
         let only_there = matches!(told, SyncTold::Before(_)).then_some(only_there);

@@ -40,6 +40,7 @@ pub struct StageFacts {
 /// Files behind it are not counted.
 #[derive(Debug)]
 pub struct CountLeft {
+    /// Names.
     pub(super) names: usize,
     /// Bytes of the paths of directories: each is held, and opened name by name.
     pub(super) path_bytes: usize,
