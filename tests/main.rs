@@ -64,6 +64,7 @@ mod stripes;
 mod sums;
 mod swaps;
 mod terminal;
+mod third_party;
 mod trees;
 mod udp;
 mod usage;

@@ -1,9 +1,11 @@
 //! Turns away connections that are not heard, because their key is no client's, or too many of that
 //! key's are being heard.
 //!
-//! In: a control connection that has proved a key. Out: a refusal to it. A stranger's request is
-//! not read into, so that it costs the daemon no more than the handshake did. It knows no roots and
-//! no sessions.
+//! In: a control connection that has proved a key. Out: a refusal to it, or the rights that a
+//! client lends it by a grant. No other word of a stranger is read into, so that it costs the
+//! daemon no more than the handshake and one signature did. It knows no roots and no sessions.
+
+use std::time::Duration;
 
 use longhaul_core::limits::MESSAGE_BYTES_MAX;
 use longhaul_core::{Blame, Fault, FaultCode, hint};
@@ -13,9 +15,44 @@ use tokio::time::timeout;
 
 use super::Daemon;
 use super::audit::{AuditRecord, AuditWho};
+use super::grants::LentRights;
 use crate::session::channel::write_message;
 use crate::session::handshake::HANDSHAKE;
 use longhaul_proto::Message;
+use longhaul_proto::wire::frame::{LENGTH_BYTES, announced};
+use longhaul_proto::wire::grant::{GRANT_BYTES_MAX, SignedGrant};
+
+/// Hears a grant that a stranger shows before anything else, and whether it is honoured. `None` if
+/// it shows none: no other word of it is read.
+pub(super) async fn hear_grant(daemon: &Daemon, control: &mut Control) -> Option<Result<LentRights, Fault>> {
+    let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
+    let hearing = async {
+        let mut header = [0; LENGTH_BYTES];
+        control.reader.read_exact(&mut header).await.ok()?;
+        let length = announced(header).ok().filter(|length| *length <= GRANT_MESSAGE_BYTES_MAX)?;
+        let mut number = [0];
+        control.reader.read_exact(&mut number).await.ok()?;
+        if number[0] != Message::ShownGrant(SignedGrant::default()).number() {
+            return None;
+        }
+        let mut bytes = vec![number[0]; length];
+        control.reader.read_exact(&mut bytes[1..]).await.ok()?;
+        match Message::decode(&bytes) {
+            Ok(Message::ShownGrant(grant)) => Some(grant),
+            _ => Some(SignedGrant::default()),
+        }
+    };
+    let heard = tokio::select! {
+        heard = timeout(GRANT_WITHIN, hearing) => heard.ok().flatten(),
+        () = loss.happens() => None,
+    };
+    let honoured = daemon.honour(&heard?, control.peer_key);
+    if let Err(fault) = &honoured {
+        let (peer, key) = (control.peer_addr, control.peer_key);
+        tracing::warn!(target: "longhaul::session", %peer, %key, code = fault.code.name(), "refused: {fault}");
+    }
+    Some(honoured)
+}
 
 /// Refuses a stranger.
 pub(super) async fn refuse(daemon: &Daemon, control: Control) {
@@ -65,5 +102,9 @@ pub(super) fn unknown(key: &PublicKey) -> Fault {
         .hint(hint::Daemon::SendKey)
 }
 
+/// Bytes of a message with a grant at most: its number, its length and its signature besides.
+const GRANT_MESSAGE_BYTES_MAX: usize = GRANT_BYTES_MAX + 1 + 3 + 64;
+/// A stranger that shows a grant does so at once.
+const GRANT_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a request that are skipped at most: twice the longest of an honest client.
 const UNHEARD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;

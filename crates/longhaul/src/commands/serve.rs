@@ -240,7 +240,8 @@ async fn listen_until_stopped(
         tokio::task::spawn_blocking(move || outlived(child));
         Broker::over(socket)
     });
-    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker)).await?;
+    let dial = sources.fixed.confinement.dial.clone();
+    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker), dial).await?;
     watch.runs(&service);
     let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {

@@ -10,6 +10,7 @@ mod doubts;
 mod file;
 mod grants;
 mod nested;
+mod network;
 mod policy;
 mod stored;
 mod user;

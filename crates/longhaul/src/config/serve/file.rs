@@ -17,6 +17,7 @@ use toml::Spanned;
 use super::bounds::{self, Counts, Written};
 use super::confinement;
 use super::grants::{self, KnownRoots, OtherRoots};
+use super::network::{self, ThirdParty};
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -67,6 +68,9 @@ struct File {
     /// The logs of the daemon, and its listener for whoever watches.
     #[serde(default)]
     watch: Watch,
+    /// Copies from one daemon to another.
+    #[serde(default)]
+    third_party: ThirdParty,
     /// A directory that is served. There is one table for each.
     #[serde(default)]
     root: Vec<Root>,
@@ -242,9 +246,10 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
     let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
-    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
+    let mut confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
+    confinement.dial = network::dial(std::mem::take(&mut file.third_party)).map_err(mistaken)?;
     let config = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, identity, state, admin_socket, confinement, watching, root_places })
 }
@@ -256,7 +261,7 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<ServeConfig, W
             let message = "listen names no address, so nobody could connect: leave it out for \"[::]:7214\"";
             return Err(wrong(&addresses, message));
         }
-        config.listen = addresses.into_inner().into_iter().map(listen).collect::<Result<_, _>>()?;
+        config.listen = addresses.into_inner().into_iter().map(network::listen).collect::<Result<_, _>>()?;
     }
     if let Some(word) = &file.io {
         config.io = at(word, values::io(word.get_ref()))?;
@@ -466,17 +471,6 @@ fn judge_client(
 
 fn rate(word: Option<Text>) -> Result<Option<u64>, Wrong> {
     word.map(|word| at(&word, values::rate(word.get_ref()))).transpose()
-}
-
-fn listen(address: Text) -> Result<String, Wrong> {
-    let port = address.get_ref().rsplit_once(':').and_then(|(host, port)| {
-        let bracketed = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        port.parse::<u16>().ok().filter(|_| !host.is_empty() && bracketed)
-    });
-    match port {
-        Some(_) => Ok(address.into_inner()),
-        None => Err(wrong(&address, "an address to listen on is HOST:PORT, as [::]:7214")),
-    }
 }
 
 impl Number {
