@@ -65,7 +65,15 @@ impl Scene {
 }
 
 fn dials(rule: &str) -> DaemonConfig {
-    DaemonConfig::default().line(&format!("third_party.dial = ['{rule}']"))
+    DaemonConfig::default().line(&format!("limits.dial = ['{rule}']"))
+}
+
+/// Another daemon of the same host, on the port of this one, which is gone.
+fn restarted(host: &Host, gone: &Daemon) -> Daemon {
+    let path = host.path("serve.toml");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("127.0.0.1:0", gone.addr())).unwrap();
+    Daemon::start(host.run(["serve", "--json", "--config"]).arg(path))
 }
 
 fn port(daemon: &Daemon) -> &str {
@@ -123,7 +131,7 @@ fn nothing_is_dialled_by_default_nor_beyond_the_rules() {
     let refused = scene.copy("t", "").fail(4);
     let (message, hint) = fault(&refused);
     assert!(message.contains("may not dial 127.0.0.1:"), "{message}");
-    assert!(hint.contains("'dial' of [third_party] in serve.toml"), "{hint}");
+    assert!(hint.contains("'dial' of [limits] in serve.toml"), "{hint}");
     let by_name = |from: &Daemon| dials(&format!("localhost:{}", port(from)));
     let scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), by_name);
     scene.make_tree();
@@ -159,13 +167,36 @@ fn partials_go_on_when_the_fetching_daemon_was_killed() {
     running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes >= 8 * MIB as u64));
     scene.to.kill();
     running.fail(5);
-    let path = scene.target.path("serve.toml");
-    let config = fs::read_to_string(&path).unwrap();
-    fs::write(&path, config.replace("127.0.0.1:0", scene.to.addr())).unwrap();
-    scene.to = Daemon::start(scene.target.run(["serve", "--json", "--config"]).arg(path));
+    scene.to = restarted(&scene.target, &scene.to);
     let copied = scene.copy("f", "").succeed();
     assert!(copied.summary()["bytes_resumed"].as_u64().unwrap() >= 4 * MIB as u64, "{}", copied.summary());
     assert!(fs::read(scene.target.path("landing/f")).unwrap() == fs::read(scene.source.path("data/f")).unwrap());
+}
+
+#[test]
+fn a_copy_goes_on_over_a_restart_of_the_sending_daemon_which_remembers_what_is_used_up() {
+    let config = DaemonConfig::default().line("state = 'state'");
+    let rule = |from: &Daemon| dials(&format!("127.0.0.1:{}", port(from))).line("limits.sync_interval = '50ms'");
+    let mut scene = Scene::with(("read", ALL_RIGHTS), config, rule);
+    files::make(scene.source.path("data/f"), 7, 48 * MIB);
+    let running = scene.copy("f", "").args(["--rate", "20MB/s"]).start();
+    running.wait_event(|event| event["bytes_durable"].as_u64().filter(|bytes| *bytes >= 8 * MIB as u64));
+    scene.from.kill();
+    scene.from = restarted(&scene.source, &scene.from);
+    let copied = running.finish();
+    assert_eq!(copied.code, 0, "{copied}");
+    assert!(fs::read(scene.target.path("landing/f")).unwrap() == fs::read(scene.source.path("data/f")).unwrap());
+    scene.from.wait_log("ended: pull from data/f by grant");
+    let used = fs::read_to_string(scene.source.path("state/grants")).unwrap();
+    let of_client = |line: &&str| line.starts_with(scene.client.key());
+    assert_eq!(used.lines().filter(of_client).count(), 1, "{used}");
+    // The next daemon keeps it, and each copy has a grant of its own.
+    scene.from.kill();
+    scene.from = restarted(&scene.source, &scene.from);
+    scene.copy("f", "again").succeed();
+    scene.from.wait_log("ended: pull from data/f by grant");
+    let used = fs::read_to_string(scene.source.path("state/grants")).unwrap();
+    assert_eq!(used.lines().filter(of_client).count(), 2, "{used}");
 }
 
 #[test]

@@ -72,9 +72,9 @@ pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
     ClientConfig, ClientFigures, ClientUser, DialRule, DialRuleError, FreeReserve, Liveness, MovedSums, PipeConfig,
-    QuotaFile, RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service,
-    ServiceFigures, ServiceHandle, ServiceSums, SessionFigures, SessionPace, Stored, StoredFigures, Stuck,
-    WatchFigures, bind_addresses, serve_deputy, serve_pipe,
+    RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures,
+    ServiceHandle, ServiceSums, SessionFigures, SessionPace, StateFile, Stored, StoredFigures, Stuck, WatchFigures,
+    bind_addresses, serve_deputy, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

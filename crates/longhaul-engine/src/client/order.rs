@@ -198,7 +198,7 @@ impl Run {
                     self.observer.event(Event::Left(third_party::hex(&id)));
                     return Ok(third_party::heard_end(nothing_yet()));
                 }
-                Ok(Some(Ok(Message::OrderEnded(end)))) => return Ok(third_party::heard_end(with_code(end, stopped))),
+                Ok(Some(Ok(Message::OrderEnded(end)))) => return Ok(third_party::heard_end(with_code(*end, stopped))),
                 Ok(Some(Ok(Message::Refuse(fault)))) => return Err(fault.seen_from_afar()),
                 Ok(Some(Ok(other))) => {
                     return Err(Fault::protocol(format_args!("{} while an order is carried out", other.name())));

@@ -189,7 +189,7 @@ async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
                 return;
             }
             (true, FollowState::Ended(end)) => {
-                let _ = write_message(&mut writer, &Message::OrderEnded(*end)).await;
+                let _ = write_message(&mut writer, &Message::OrderEnded(end)).await;
                 let _ = writer.shutdown().await;
                 return;
             }

@@ -14,20 +14,33 @@ use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, SignedGrant};
 use longhaul_proto::wire::message::{Far, Follows, Request};
 
+use super::state_file::StateFile;
 use super::{ClientConfig, Daemon};
 use crate::third_party::hex;
+use crate::workers::blocking;
 
 /// The grants that a daemon has honoured. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Grants(Arc<Mutex<GrantBook>>);
+pub(super) struct Grants {
+    book: Arc<Mutex<GrantBook>>,
+    /// Where those that are used up outlive the daemon.
+    file: Option<Arc<dyn StateFile>>,
+    /// Whoever holds it stores them.
+    storing: Arc<Mutex<()>>,
+}
 
 #[derive(Default)]
 struct GrantBook {
     /// Conversations by key of their bearer: its lanes are let in too.
     bearers: HashMap<PublicKey, usize>,
     /// Grants whose run is complete, by their issuer, until they expire.
-    used_up: HashMap<PublicKey, BTreeMap<[u8; 16], u64>>,
+    used_up: UsedUp,
+    /// Seconds since 1970 from which on it is known which are used up.
+    since: u64,
 }
+
+/// The ids of grants whose run is complete, with the times of their end, by issuer.
+type UsedUp = BTreeMap<PublicKey, BTreeMap<[u8; 16], u64>>;
 
 /// Rights that are lent to the other side of a conversation.
 pub(super) struct LentRights {
@@ -58,10 +71,15 @@ impl LentRights {
         format!("by grant {} to {}", hex(&self.grant.id), self.bearer)
     }
 
-    /// Records that its run is complete: it is good for nothing any more.
-    pub(super) fn used_up(&self) {
+    /// Records that its run is complete: it is good for nothing any more, be this daemon started
+    /// anew.
+    pub(super) async fn used_up(&self) {
         let until = self.grant.not_after.saturating_add(GRANT_SKEW_SECONDS);
         self.grants.lock().used_up.entry(self.client.key).or_default().insert(self.grant.id, until);
+        let grants = self.grants.clone();
+        if let Err(fault) = blocking(move || grants.store()).await {
+            tracing::error!(target: "longhaul::serve", %fault, "that a grant is used up cannot be written down");
+        }
     }
 }
 
@@ -89,6 +107,8 @@ enum Reason {
     Kind,
     /// Its run is complete.
     UsedUp,
+    /// It is older than what this daemon remembers of grants.
+    Forgotten,
     /// Its issuer has too many that are remembered.
     TooMany,
     /// Something else than a pull was asked for.
@@ -106,6 +126,11 @@ impl Reason {
             Reason::Issuer => "its issuer is no client of this daemon".to_owned(),
             Reason::Kind => "keys that are served as a user of the daemon's host cannot lend their rights".to_owned(),
             Reason::UsedUp => "it was used: its copy is complete".to_owned(),
+            Reason::Forgotten => {
+                "it is older than this daemon's memory of the grants that were used: run the copy again, which goes on \
+                 where it ended"
+                    .to_owned()
+            }
             Reason::TooMany => "its issuer has had too many of them carried out today".to_owned(),
             Reason::OtherRequest => "it is for fetching alone".to_owned(),
             Reason::OtherPath => "it does not name the sources that are asked for".to_owned(),
@@ -125,17 +150,53 @@ fn refused(reason: Reason) -> Fault {
 }
 
 impl Grants {
+    /// The grants that are used up, as the last daemon left them in `file`. Without one, or where
+    /// there is none yet, it is not known what became of grants before now.
+    ///
+    /// # Errors
+    /// The fault of the file, or [`FaultCode::Usage`] with the line that is wrong.
+    pub(super) fn open(file: Option<Arc<dyn StateFile>>) -> Result<Grants, Fault> {
+        Grants::open_at(file, seconds_since_1970())
+    }
+
+    fn open_at(file: Option<Arc<dyn StateFile>>, now: u64) -> Result<Grants, Fault> {
+        let text = file.as_ref().map_or(Ok(None), |file| file.load())?;
+        let book = match &text {
+            None => GrantBook { since: now, ..GrantBook::default() },
+            Some(text) => parse(text, now)?,
+        };
+        let grants = Grants { book: Arc::new(Mutex::new(book)), file, storing: Arc::default() };
+        if text.is_none() {
+            grants.store()?;
+        }
+        Ok(grants)
+    }
+
+    /// Stores those that are used up, if there is a file for them.
+    fn store(&self) -> Result<(), Fault> {
+        let Some(file) = &self.file else { return Ok(()) };
+        // An older text must not come after a newer one.
+        let _alone = self.storing.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = written(&self.lock());
+        file.store(&text)
+    }
+
     /// Whether a conversation by a grant goes on with the holder of this key.
     pub(super) fn has_bearer(&self, key: &PublicKey) -> bool {
         self.lock().bearers.contains_key(key)
     }
 
-    /// Refuses a grant whose run is complete, and one of an issuer that has too many such.
-    fn need_unused(&self, issuer: PublicKey, id: &[u8; 16], now: u64) -> Result<(), Reason> {
+    /// Refuses a grant whose run is complete, or of which it is not known, and one of an issuer
+    /// that has too many such.
+    fn need_unused(&self, grant: &Grant, now: u64) -> Result<(), Reason> {
         let mut book = self.lock();
+        if grant.not_before < book.since {
+            return Err(Reason::Forgotten);
+        }
+        let issuer = PublicKey::from_bytes(grant.issuer);
         let Some(used) = book.used_up.get_mut(&issuer) else { return Ok(()) };
         used.retain(|_, until| *until >= now);
-        if used.contains_key(id) {
+        if used.contains_key(&grant.id) {
             return Err(Reason::UsedUp);
         }
         // One that could not be remembered could be used again.
@@ -143,7 +204,7 @@ impl Grants {
     }
 
     fn lock(&self) -> MutexGuard<'_, GrantBook> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,8 +214,13 @@ impl Daemon {
     /// # Errors
     /// A [`Fault`] whose message names the reason.
     pub(super) fn honour(&self, shown: &SignedGrant, bearer: PublicKey) -> Result<LentRights, Fault> {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.honour_at(shown, bearer, since_1970.as_secs()).map_err(refused)
+        self.honour_at(shown, bearer, seconds_since_1970()).map_err(refused)
+    }
+
+    /// Whether a stranger's grant could be honoured at all: a client has a right to lend.
+    pub(super) fn may_honour(&self) -> bool {
+        let lends = |client: &ClientConfig| client.user.is_none() && client.roots.values().any(|rights| rights.read);
+        self.live.abroad.is_some() && self.live.link.is_none() && self.config.clients.iter().any(lends)
     }
 
     fn honour_at(&self, shown: &SignedGrant, bearer: PublicKey, now: u64) -> Result<LentRights, Reason> {
@@ -171,7 +237,7 @@ impl Daemon {
         if client.user.is_some() {
             return Err(Reason::Kind);
         }
-        self.live.grants.need_unused(issuer, &grant.id, now)?;
+        self.live.grants.need_unused(&grant, now)?;
         let lends = |(root, rights): (&String, &Rights)| {
             let is_named = grant.sources.iter().any(|source| *source.root == **root);
             let rights = Rights { create: false, modify: false, ..*rights };
@@ -184,6 +250,46 @@ impl Daemon {
     }
 }
 
+/// The grants that are used up as text.
+fn written(book: &GrantBook) -> String {
+    let line = |issuer: &PublicKey, (id, until): (&[u8; 16], &u64)| format!("{issuer} {} {until}\n", hex(id));
+    let lines = book.used_up.iter().flat_map(|(issuer, used)| used.iter().map(move |used| line(issuer, used)));
+    [HEAD.to_owned(), format!("since {}\n", book.since)].into_iter().chain(lines).collect()
+}
+
+/// Reads such a text, but for grants that have ended.
+fn parse(text: &str, now: u64) -> Result<GrantBook, Fault> {
+    let (mut book, mut since) = (GrantBook::default(), None);
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let wrong = || {
+            let why = format_args!("line {} of the grants that are used up is not KEY ID SECONDS", number + 1);
+            Fault::new(FaultCode::Usage, Blame::Local, why)
+        };
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["since", seconds] => since = Some(seconds.parse().map_err(|_| wrong())?),
+            [issuer, id, until] => {
+                let issuer: PublicKey = issuer.parse().map_err(|_| wrong())?;
+                let id = u128::from_str_radix(id, 16).map_err(|_| wrong())?.to_be_bytes();
+                let until: u64 = until.parse().map_err(|_| wrong())?;
+                if until >= now {
+                    book.used_up.entry(issuer).or_default().insert(id, until);
+                }
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    // Without that line, others may have been lost.
+    book.since = since.unwrap_or(now);
+    Ok(book)
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The first line of the text.
+const HEAD: &str = "# Grants that are used up: KEY ID SECONDS, and since when they are known.\n";
 /// Grants of one issuer whose runs are complete and that have not expired, at most: one for each
 /// twenty seconds of a day, at some hundred bytes.
 const USED_UP_OF_ISSUER_MAX: usize = 4096;

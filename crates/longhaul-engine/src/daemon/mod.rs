@@ -57,6 +57,7 @@ mod serve;
 mod shares;
 mod side;
 mod spare;
+mod state_file;
 mod strangers;
 mod tallies;
 mod watch;
@@ -84,6 +85,7 @@ use current::Current;
 use deputy::Deputies;
 use dials::Abroad;
 use door::Listening;
+use grants::Grants;
 use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
@@ -100,8 +102,9 @@ pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFi
 pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
-pub use quotas::{QuotaFile, Stored};
+pub use quotas::Stored;
 pub use reload::{Changes, Reloaded};
+pub use state_file::StateFile;
 pub use tallies::{MovedSums, RecentFault, ServiceSums};
 pub use watch::{RootFigures, RootTarget, WatchFigures};
 
@@ -218,7 +221,7 @@ pub struct ServeConfig {
     /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
     /// keeps the first.
     #[serde(skip)]
-    pub quotas: Option<Arc<dyn QuotaFile>>,
+    pub quotas: Option<Arc<dyn StateFile>>,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
     pub bench_bytes: ByteCount,
@@ -279,13 +282,13 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new(), (None, None), Vec::new()).await
+        Service::start_at(config, identity, Vec::new(), (None, None), (Vec::new(), None)).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
     /// addresses, if there are any. Records of what clients do go to `audit`. Clients that have a
     /// user need a broker. For clients that order it to fetch from another daemon it dials where
-    /// `dial` allows.
+    /// `dial` allows. The grants that were used up outlive it in `used`.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -294,7 +297,7 @@ impl Service {
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
         (audit, broker): (Option<Arc<dyn AuditLog>>, Option<Broker>),
-        dial: Vec<DialRule>,
+        (dial, used): (Vec<DialRule>, Option<Arc<dyn StateFile>>),
     ) -> Result<Service, Fault> {
         let deputies = Deputies::of(broker);
         reload::need_broker(&deputies, &config)?;
@@ -309,10 +312,12 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let quotas = Quotas::open(config.quotas.clone())?;
+        let grants = Grants::open(used)?;
         let mut daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
         daemon.live = daemon.live.clone().served_by(deputies);
         daemon.live.audit = Auditor::new(audit);
         daemon.live.quotas = quotas;
+        daemon.live.grants = grants;
         daemon.live.abroad = Some(Arc::new(Abroad { identity, dial }));
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());

@@ -92,7 +92,7 @@ async fn addresses(dial: &[DialRule], order: &Order) -> Result<Vec<SocketAddr>, 
         Err(Fault::new(FaultCode::Denied, Blame::Local, why).about(&reach).hint(hint::Daemon::AllowDial))
     };
     if dial.is_empty() {
-        return denied(": 'dial' of [third_party] in its serve.toml names no host");
+        return denied(": 'dial' of [limits] in its serve.toml names no host");
     }
     // A name without a rule is not even looked up, unless a network is allowed.
     let resolved = match timeout(RESOLVED_WITHIN, resolve(&reach.to_string())).await {

@@ -70,10 +70,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     };
     let lent = match lent.transpose() {
         Ok(lent) => lent,
-        Err(fault) => {
-            Asked::by_grant(&control).refused(&daemon, &fault);
-            return strangers::turn_away(&daemon, control, fault).await;
-        }
+        Err(fault) => return strangers::refuse_grant(&daemon, control, fault).await,
     };
     let Some(client) = lent.as_ref().map(|lent| lent.client.clone()).or(known) else { return };
     // Until it has a session, which is counted otherwise, or its answer.
@@ -480,8 +477,10 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
             let mut course = SendCourse::default();
             let is_timed = measured.is_some_and(Measured::is_timed);
             sender::run(link, plan.sending(source, buffers, wanted, is_timed), &mut course).await;
-            if course.totals.fault.is_none() {
-                holdings.lent.iter().for_each(LentRights::used_up);
+            if course.totals.fault.is_none()
+                && let Some(lent) = &holdings.lent
+            {
+                lent.used_up().await;
             }
             course.totals
         }

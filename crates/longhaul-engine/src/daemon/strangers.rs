@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::Daemon;
+use super::asked::Asked;
 use super::audit::{AuditRecord, AuditWho};
 use super::grants::LentRights;
 use crate::session::channel::write_message;
@@ -25,6 +26,9 @@ use longhaul_proto::wire::grant::{GRANT_BYTES_MAX, SignedGrant};
 /// Hears a grant that a stranger shows before anything else, and whether it is honoured. `None` if
 /// it shows none: no other word of it is read.
 pub(super) async fn hear_grant(daemon: &Daemon, control: &mut Control) -> Option<Result<LentRights, Fault>> {
+    if !daemon.may_honour() {
+        return None;
+    }
     let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
     let hearing = async {
         let mut header = [0; LENGTH_BYTES];
@@ -46,12 +50,17 @@ pub(super) async fn hear_grant(daemon: &Daemon, control: &mut Control) -> Option
         heard = timeout(GRANT_WITHIN, hearing) => heard.ok().flatten(),
         () = loss.happens() => None,
     };
-    let honoured = daemon.honour(&heard?, control.peer_key);
-    if let Err(fault) = &honoured {
-        let (peer, key) = (control.peer_addr, control.peer_key);
-        tracing::warn!(target: "longhaul::session", %peer, %key, code = fault.code.name(), "refused: {fault}");
+    Some(daemon.honour(&heard?, control.peer_key))
+}
+
+/// Refuses a stranger whose grant is not honoured.
+pub(super) async fn refuse_grant(daemon: &Daemon, control: Control, fault: Fault) {
+    if daemon.notices.grant_refused((control.peer_addr, control.peer_key), &fault) {
+        Asked::by_grant(&control).refused(daemon, &fault);
+    } else {
+        daemon.live.tallies.refused(fault.code);
     }
-    Some(honoured)
+    turn_away_within(daemon, control, fault, AFTER_GRANT).await;
 }
 
 /// Refuses a stranger.
@@ -67,13 +76,17 @@ pub(super) async fn refuse(daemon: &Daemon, control: Control) {
         });
     }
     let fault = unknown(&control.peer_key);
-    turn_away(daemon, control, fault).await;
+    turn_away_within(daemon, control, fault, AFTER_GRANT).await;
 }
 
 /// Refuses a connection, and waits until it has hung up: a connection that is closed with its
 /// request unread would be reset, and the refusal be lost on the way. As many are refused at a time
 /// as there may be strangers.
-pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault) {
+pub(super) async fn turn_away(daemon: &Daemon, control: Control, why: Fault) {
+    turn_away_within(daemon, control, why, HANDSHAKE).await;
+}
+
+async fn turn_away_within(daemon: &Daemon, mut control: Control, why: Fault, within: Duration) {
     let (_seat, loss) = daemon.lobby.stranger(control.peer_addr.ip());
     let told = async {
         if write_message(&mut control.writer, &Message::Refuse(why)).await.is_err()
@@ -90,7 +103,7 @@ pub(super) async fn turn_away(daemon: &Daemon, mut control: Control, why: Fault)
         }
     };
     tokio::select! {
-        _ = timeout(HANDSHAKE, told) => {}
+        _ = timeout(within, told) => {}
         () = loss.happens() => {}
     }
 }
@@ -106,5 +119,7 @@ pub(super) fn unknown(key: &PublicKey) -> Fault {
 const GRANT_MESSAGE_BYTES_MAX: usize = GRANT_BYTES_MAX + 1 + 3 + 64;
 /// A stranger that shows a grant does so at once.
 const GRANT_WITHIN: Duration = Duration::from_secs(5);
+/// A stranger that was heard for a grant is sent away in what is left of the time of a handshake.
+const AFTER_GRANT: Duration = HANDSHAKE.saturating_sub(GRANT_WITHIN);
 /// Bytes of a request that are skipped at most: twice the longest of an honest client.
 const UNHEARD_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;

@@ -90,7 +90,7 @@ pub(super) fn messages() -> Vec<(Message, &'static str)> {
         (Message::ShownGrant(grant()), GOLDEN[1]),
         (Message::OrderTaken(OrderTaken { id: [0x99; 16] }), GOLDEN[2]),
         (Message::OrderEvents(events()), GOLDEN[3]),
-        (Message::OrderEnded(end), GOLDEN[4]),
+        (Message::OrderEnded(Box::new(end)), GOLDEN[4]),
         (Message::OrderLeft(OrderLeft { id: [0x99; 16] }), GOLDEN[5]),
     ]
 }

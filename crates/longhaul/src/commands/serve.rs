@@ -28,7 +28,7 @@ use self::watch::WatchParts;
 use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
-use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly};
+use crate::config::{ClientFile, CommandLineRoot, Daemon, check_strictly, grants_in};
 use crate::confine::{self, Confined, OwnFiles, Purpose};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -240,8 +240,9 @@ async fn listen_until_stopped(
         tokio::task::spawn_blocking(move || outlived(child));
         Broker::over(socket)
     });
-    let dial = sources.fixed.confinement.dial.clone();
-    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker), dial).await?;
+    let used = sources.fixed.state.as_deref().map(grants_in);
+    let abroad = (sources.fixed.confinement.dial.clone(), used);
+    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker), abroad).await?;
     watch.runs(&service);
     let admin = look_after(Reloader::new(sources, key, service.handle(), watch.log()), asked, socket);
     if let Err(error) = tell_listening(&service, talk, talker) {

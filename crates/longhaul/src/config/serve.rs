@@ -31,6 +31,7 @@ use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
 pub use confinement::{Confine, Confinement};
+pub use stored::grants_in;
 pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
@@ -127,7 +128,7 @@ impl Daemon {
             None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
         };
         daemon.config.file = path.map(Path::to_owned);
-        daemon.config.quotas = daemon.state.as_deref().map(stored::file_in);
+        daemon.config.quotas = daemon.state.as_deref().map(stored::stored_in);
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.
             let [dir] = root.targets.dirs.as_slice() else { continue };

@@ -105,20 +105,20 @@ fn a_revoked_issuer_and_one_with_a_user_lend_nothing() {
     assert_eq!(scene.refused(&scene.grant()), Some(Reason::Kind));
 }
 
-#[test]
-fn a_grant_is_used_up_when_its_run_is_complete_and_not_before() {
+#[tokio::test]
+async fn a_grant_is_used_up_when_its_run_is_complete_and_not_before() {
     let scene = Scene::new();
     for _ in 0..3 {
         let lent = scene.shown(&scene.grant());
         assert!(lent.is_ok(), "a run that was broken off is dialled again");
     }
-    scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}")).used_up();
+    scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}")).used_up().await;
     assert_eq!(scene.refused(&scene.grant()), Some(Reason::UsedUp));
     assert_eq!(scene.refused(&Grant { id: [8; 16], ..scene.grant() }), None, "others are not");
     for id in 0..USED_UP_OF_ISSUER_MAX as u128 {
         let lent = scene.shown(&Grant { id: id.to_le_bytes(), ..scene.grant() });
         let Ok(lent) = lent else { break };
-        lent.used_up();
+        lent.used_up().await;
     }
     assert_eq!(scene.refused(&Grant { id: [7; 16], ..scene.grant() }), Some(Reason::TooMany));
 }
@@ -153,4 +153,58 @@ fn lanes_of_a_bearer_are_let_in_for_as_long_as_it_talks() {
     assert!(has());
     drop(other);
     assert!(!has());
+}
+
+/// A text in memory.
+#[derive(Debug, Default)]
+struct Sheet(Mutex<Option<String>>);
+
+impl StateFile for Sheet {
+    fn load(&self) -> Result<Option<String>, Fault> {
+        Ok(self.0.lock().expect("whole").clone())
+    }
+
+    fn store(&self, text: &str) -> Result<(), Fault> {
+        *self.0.lock().expect("whole") = Some(text.to_owned());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_was_used_up_is_so_at_the_next_daemon_and_others_are_not() {
+    let (mut scene, sheet) = (Scene::new(), Arc::new(Sheet::default()));
+    let open = |now| Grants::open_at(Some(sheet.clone()), now).unwrap_or_else(|fault| panic!("{fault}"));
+    scene.daemon.live.grants = open(NOW);
+    scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}")).used_up().await;
+    scene.daemon.live.grants = open(NOW + 1);
+    assert_eq!(scene.refused(&scene.grant()), Some(Reason::UsedUp));
+    assert_eq!(scene.refused(&Grant { id: [8; 16], ..scene.grant() }), None, "a copy goes on over a restart");
+    // What has expired is not kept.
+    assert!(!open(NOW + 2).lock().used_up.is_empty());
+    assert!(open(NOW + 3600 + GRANT_SKEW_SECONDS + 1).lock().used_up.is_empty());
+}
+
+#[test]
+fn grants_of_a_time_of_which_nothing_is_remembered_are_refused() {
+    let mut scene = Scene::new();
+    let open = |file| Grants::open_at(file, NOW + 1).unwrap_or_else(|fault| panic!("{fault}"));
+    scene.daemon.live.grants = open(None);
+    assert_eq!(scene.refused(&scene.grant()), Some(Reason::Forgotten));
+    assert_eq!(scene.refused(&Grant { not_before: NOW + 1, ..scene.grant() }), None);
+    let lost: Arc<dyn StateFile> = Arc::new(Sheet(Mutex::new(Some(HEAD.to_owned()))));
+    scene.daemon.live.grants = open(Some(lost));
+    assert_eq!(scene.refused(&scene.grant()), Some(Reason::Forgotten));
+    for text in ["x", "since x", "a b c", "since 1 2 3"] {
+        assert_eq!(parse(text, NOW).err().map(|fault| fault.code), Some(FaultCode::Usage), "{text}");
+    }
+}
+
+#[test]
+fn a_daemon_whose_clients_have_nothing_to_lend_hears_no_grant() {
+    let mut scene = Scene::new();
+    assert!(scene.daemon.may_honour());
+    scene.daemon.config.clients[0].roots.values_mut().for_each(|rights| rights.read = false);
+    assert!(!scene.daemon.may_honour());
+    scene.daemon.config.clients.clear();
+    assert!(!scene.daemon.may_honour());
 }

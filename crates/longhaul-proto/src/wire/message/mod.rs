@@ -221,7 +221,7 @@ messages! {
     /// Acceptor, while it carries out an order: what happened.
     46 OrderEvents(Vec<OrderEvent>) Verdict,
     /// Acceptor, last: how the order ended.
-    47 OrderEnded(OrderEnd) Verdict,
+    47 OrderEnded(Box<OrderEnd>) Verdict,
     /// Initiator, once an order was taken: it leaves, and the order goes on. Acceptor, last, in
     /// answer.
     48 OrderLeft(OrderLeft) Verdict,
