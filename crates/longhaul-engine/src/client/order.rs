@@ -166,7 +166,7 @@ impl Run {
         let mut heard = reading(control.reader);
         let mut stopped: Option<FaultCode> = None;
         loop {
-            let patience = if stopped.is_some() { LAST_WORDS } else { SILENCE_MAX };
+            let patience = if stopped.is_some() { LAST_WORDS } else { ORDER_SILENCE_MAX };
             let message = tokio::select! {
                 biased;
                 code = stop.stopped(), if stopped.is_none() => {
@@ -250,6 +250,6 @@ fn reading(mut reader: ReadHalf) -> mpsc::Receiver<Result<Message, Fault>> {
 }
 
 /// A daemon says something each few seconds while it carries out an order.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
+const ORDER_SILENCE_MAX: Duration = Duration::from_secs(45);
 /// How long it may take to write down what has come once it was stopped.
 const LAST_WORDS: Duration = Duration::from_secs(30);

@@ -33,8 +33,8 @@ impl Run {
         Some(DatasetWish::new(name, self.settings.if_exists))
     }
 
-    /// What the daemon is shown around the hello. Where this side receives, its own directory keeps
-    /// the claim, and a dataset is staged there.
+    /// Gives what the daemon is shown around the hello. Where this side receives, its own directory
+    /// keeps the claim, and a dataset is staged there.
     pub(super) fn shown(&self, role: Role, dialling: &Dialling) -> Shown {
         let (Publishing { claim, dataset }, grant) = (self.publishing.clone(), dialling.grant.clone());
         let none = Shown { grant, ..Shown::default() };

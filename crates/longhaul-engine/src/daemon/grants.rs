@@ -1,9 +1,9 @@
 //! Honours grants: a key that is no client's, or any other, may fetch what a client lends it.
 //!
-//! In: a grant that was shown, and the key that its bearer proved. Out: a [`LentRights`] with the client
-//! whose rights are lent, cut down to what the grant names; or a refusal that says why. It knows no
-//! connection and opens nothing: what is lent goes through the same admission as a client's own
-//! request.
+//! In: a grant that was shown, and the key that its bearer proved. Out: [`LentRights`] with the
+//! client whose rights are lent, cut down to what the grant names; or a refusal that says why. Used
+//! up ones go to a [`StateFile`]. It knows no connection and opens nothing: what is lent goes
+//! through the same admission as a client's own request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub(super) struct Grants {
     book: Arc<Mutex<GrantBook>>,
     /// Where those that are used up outlive the daemon.
     file: Option<Arc<dyn StateFile>>,
-    /// Whoever holds it stores them.
+    /// Held by the one that stores them.
     storing: Arc<Mutex<()>>,
 }
 
@@ -217,9 +217,9 @@ impl Daemon {
         self.honour_at(shown, bearer, seconds_since_1970()).map_err(refused)
     }
 
-    /// Whether a stranger's grant could be honoured at all: a client has a right to lend.
+    /// Whether a stranger's grant could be honoured at all: there is a client that may lend.
     pub(super) fn may_honour(&self) -> bool {
-        let lends = |client: &ClientConfig| client.user.is_none() && client.roots.values().any(|rights| rights.read);
+        let lends = |client: &ClientConfig| client.user.is_none();
         self.live.abroad.is_some() && self.live.link.is_none() && self.config.clients.iter().any(lends)
     }
 

@@ -124,7 +124,8 @@ pub(super) async fn carry_out(
     let follower = Follower::begin(control, fetch.grant.id);
     let mut carrying = Carrying { daemon, current, client, peer, fetch, asked, told: follower.told() };
     let mut course = ReceiveCourse::remembering();
-    let fault = carrying.run(admission, follower.stop(), &mut course).await.err();
+    let stop = follower.stop().or(carrying.daemon.stop.clone());
+    let fault = carrying.run(admission, stop, &mut course).await.err();
     let end = fault.as_ref().map_or("complete".to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
     let left = if follower.has_left() { ", its client had left" } else { "" };
     tracing::info!(target: "longhaul::session", %peer, client = %carrying.client.name, "order {id} ended{left}: {end}");
@@ -294,7 +295,7 @@ impl Carrying<'_> {
         course: &mut ReceiveCourse,
     ) -> Result<(), Fault> {
         let daemon = &self.daemon;
-        let (_entered, rate) = daemon.live.rates.enter(admission.claim.clone(), agreed.events.0.clone());
+        let (_entered, rate) = daemon.live.rates.enter(admission.claim.clone().told(), agreed.events.0.clone());
         // The other side hears it once the session's loop begins.
         let _ = agreed.events.0.send(SessionEvent::OwnRate(rate));
         let name = nonce()?;

@@ -113,9 +113,12 @@ async fn hear_out((daemon, current): (Arc<Daemon>, &Current), mut control: Contr
             }
         }
         Ok((Admitted::Session(admission), ordered)) => {
-            drop(place);
             match ordered {
-                None => run_session((&daemon, current), control, *admission, units).await,
+                None => {
+                    drop(place);
+                    run_session((&daemon, current), control, *admission, units).await;
+                }
+                // It keeps its place: between its sessions nothing else bounds how many there are.
                 Some(ordered) => {
                     let Ordered { client, fetch, asked } = *ordered;
                     order::carry_out((daemon.clone(), current), control, (client, *admission), fetch, asked).await;
@@ -142,7 +145,7 @@ async fn hear_out((daemon, current): (Arc<Daemon>, &Current), mut control: Contr
     }
 }
 
-/// Whoever asks: a client, or the bearer of a grant with what a client lends it.
+/// The side that asks: a client, or the bearer of a grant with what a client lends it.
 struct Bearer {
     client: ClientConfig,
     lent: Option<LentRights>,

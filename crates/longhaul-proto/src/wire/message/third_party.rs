@@ -73,7 +73,7 @@ pub enum OrderEvent {
     NotKept {
         /// Whether it could not be read at the source.
         at_source: bool,
-        /// What was lost.
+        /// The loss.
         loss: Loss,
     },
 }
@@ -139,7 +139,7 @@ pub struct OrderFile {
     pub path: RelPath,
     /// Where it stands at the destination.
     pub placed: RelPath,
-    /// What became of it.
+    /// The outcome there.
     pub outcome: OrderOutcome,
     /// Its length in bytes.
     pub bytes: u64,
@@ -220,11 +220,11 @@ pub struct OrderBytes {
     pub moved: u64,
     /// Holes.
     pub holes: u64,
-    /// Of all files that were found, but for those that were there.
+    /// Bytes of all files that were found, but for those that were there.
     pub wanted: u64,
     /// Sent again.
     pub resent: u64,
-    /// Of received files, not sent in this run.
+    /// Bytes of received files, not sent in this run.
     pub resumed: u64,
     /// Durable in files that have not come to their end.
     pub held: u64,

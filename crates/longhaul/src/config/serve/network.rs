@@ -1,4 +1,4 @@
-//! `listen`, and `dial` of `[limits]`: addresses at which a daemon listens, and those that it dials.
+//! `listen`, and `dial` of `[limits]`: where a daemon listens, and where it dials.
 //!
 //! In: the values of these keys. Out: addresses and rules, or the mistake at its place. Resolves
 //! and opens nothing.

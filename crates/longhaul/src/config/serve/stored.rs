@@ -1,5 +1,5 @@
-//! The files `stored` and `grants` in the directory of a daemon's `state`: what clients have stored,
-//! so that a bound on it outlives the daemon, and which of their grants are used up.
+//! The files `stored` and `grants` in the directory of a daemon's `state`, so that they outlive it:
+//! what clients have stored, and which of their grants are used up.
 //!
 //! In: the engine's text. Out: the same text to the next daemon. Knows nothing of what it says.
 
