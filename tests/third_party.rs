@@ -150,7 +150,7 @@ fn rights_that_the_client_has_not_are_not_lent() {
     let scene = Scene::with(("create", ALL_RIGHTS), DaemonConfig::default(), rule);
     scene.make_tree();
     let (message, _) = fault(&scene.copy("t", "").fail(4));
-    assert!(message.contains("no right 'read'"), "{message}");
+    assert!(message.contains("no root 'data'"), "{message}");
     let scene = Scene::with(("read", "read"), DaemonConfig::default(), rule);
     scene.make_tree();
     let (message, _) = fault(&scene.copy("t", "").fail(4));
