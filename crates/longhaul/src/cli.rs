@@ -312,6 +312,9 @@ pub struct OutputOptions {
     /// [default: auto]
     #[arg(long, value_name = "FORM")]
     pub progress: Option<OsString>,
+    /// From daemon to daemon: leave once it runs; prints a name, by which a log says how it ends
+    #[arg(long)]
+    pub detach: bool,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -476,8 +479,9 @@ pub const PATH: &str = "path";
 pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
-/// command, and each of them is about one stream, one shard or one dataset.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 5] = ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset"];
+/// command, and each of them is about one stream, one shard or one copy.
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 6] =
+    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "detach"];
 
 #[cfg(test)]
 mod tests;

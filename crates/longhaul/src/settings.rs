@@ -21,8 +21,8 @@ use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{ByteCount, ChunkSize, DatasetName, ShardClaim};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
-    host_memory,
+    Congestion, DirectMode, EngineKind, Following, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs,
+    Transport, host_memory,
 };
 use longhaul_net::PublicKey;
 
@@ -68,6 +68,8 @@ pub struct TransferSettings {
     pub claim: Option<ShardClaim>,
     /// The name under which all files appear together. `None`: each appears when it is done.
     pub dataset: Option<DatasetName>,
+    /// Until when a copy from one daemon to another is followed.
+    pub following: Following,
 }
 
 /// The amount and form of output.
@@ -140,6 +142,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         claim: layers.parsed("claim", &writes.claim, claim)?,
+        following: if args.output.detach { Following::UntilItRuns } else { Following::ToTheEnd },
         dataset: layers.parsed("as-dataset", &writes.as_dataset, dataset)?,
         stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,

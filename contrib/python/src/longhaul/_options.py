@@ -102,6 +102,7 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     on_missing: str
     allow_same_device: bool
     as_dataset: str
+    detach: bool
     files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
@@ -233,6 +234,7 @@ TRANSFER: Dict[str, Option] = {
     "on_missing": Option("--on-missing", _text),
     "allow_same_device": Option("--allow-same-device", None),
     "as_dataset": Option("--as-dataset", _text),
+    "detach": Option("--detach", None),
     "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),

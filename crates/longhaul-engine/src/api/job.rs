@@ -32,12 +32,26 @@ pub struct Job {
     /// or none of them does. `None`: each file appears when it is done.
     #[serde(default)]
     pub dataset: Option<DatasetName>,
+    /// Until when a copy from one daemon to another is followed. Nothing else can be left.
+    #[serde(default)]
+    pub following: Following,
+}
+
+/// Until when the initiator of a copy from one daemon to another follows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Following {
+    /// To its end: if the initiator ends before, so does the copy.
+    #[default]
+    ToTheEnd,
+    /// Until a session of it stands; it then goes on without the initiator.
+    UntilItRuns,
 }
 
 impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
-        Job { from, to, claim: None, expected: None, dataset: None }
+        let following = Following::default();
+        Job { from, to, claim: None, expected: None, dataset: None, following }
     }
 
     /// The same job by this claim.
@@ -55,6 +69,11 @@ impl Job {
     /// Sends sources of this host to a path of a daemon.
     pub fn push(sources: Vec<LocalSource>, daemon: Reach, path: RemotePath) -> Job {
         Job::between(JobSource::Local(sources), JobDestination::Remote(daemon, path))
+    }
+
+    /// Has one daemon fetch paths of another.
+    pub fn third_party(from: Reach, paths: Vec<RemotePath>, to: Reach, path: RemotePath) -> Job {
+        Job::between(JobSource::Remote(from, paths), JobDestination::Remote(to, path))
     }
 
     /// Fetches paths of a daemon to this host.

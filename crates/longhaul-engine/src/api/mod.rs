@@ -21,7 +21,7 @@ pub use event::{
 pub(crate) use expected::FileDifference;
 pub use expected::{ExpectedFile, ExpectedFiles};
 pub use job::{
-    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
+    Credentials, Following, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
     StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};

@@ -3,7 +3,7 @@
 //! In: a request that was heard. Out: its root, its path and its kind, as texts. It judges nothing.
 
 use longhaul_core::{PlainText, RelPath};
-use longhaul_net::PublicKey;
+use longhaul_net::{Control, PublicKey};
 use longhaul_proto::wire::message::{Far, Request};
 
 use std::net::SocketAddr;
@@ -25,8 +25,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// A grant that was shown before anything was asked for.
+    pub(super) fn by_grant(control: &Control) -> Asked {
+        Asked { what: "grant", ..Asked::new(None, control) }
+    }
+
     /// The request, if one was heard.
-    pub(super) fn new(request: Option<&Request>, key: PublicKey, peer: SocketAddr) -> Asked {
+    pub(super) fn new(request: Option<&Request>, control: &Control) -> Asked {
+        let (key, peer) = (control.peer_key, control.peer_addr);
         let (place, what) = match request {
             None => (None, "nothing that could be understood"),
             Some(Request::Roots) => (None, "roots"),

@@ -5,30 +5,33 @@
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
-use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
+use longhaul_net::{Congestion, Control, LaneMemory, Seat, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION,
-    Welcome, extras_carried,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Request,
+    Transfer, VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
-use super::admission::{Admission, Admitted, admit, congestion, udp_lanes};
+use super::admission::{Admission, Admitted, admit, authorise, congestion, udp_lanes};
 use super::asked::Asked;
 use super::audit::{AuditDeed, AuditRecord};
 use super::current::Current;
 use super::ending::EndedSession;
+use super::grants::LentRights;
 use super::handle::shown;
 use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
+use super::order::{self, Fetch};
 use super::rates::Entered;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
@@ -44,7 +47,7 @@ use crate::session::allowed::Allowed;
 use crate::session::channel::write_message;
 use crate::session::control::{ControlLink, ControlLinkParts};
 use crate::session::course::{ReceiveCourse, SendCourse};
-use crate::session::handshake::{self, HeardRequest, Units};
+use crate::session::handshake::{self, HeardRequest, Shown, Units};
 use crate::session::idle::Idle;
 use crate::session::overhead::Overhead;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
@@ -56,21 +59,36 @@ use crate::session::{receiver, sender};
 pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let daemon = current.now();
     let peer = control.peer_addr;
-    // Before anything that it says is looked at.
-    if !daemon.knows(&control.peer_key) {
-        return strangers::refuse(&daemon, control).await;
-    }
+    let known = daemon.client(&control.peer_key).ok().cloned();
+    // Before anything else that it says is looked at.
+    let lent = match &known {
+        Some(_) => None,
+        None => match strangers::hear_grant(&daemon, &mut control).await {
+            Some(lent) => Some(lent),
+            None => return strangers::refuse(&daemon, control).await,
+        },
+    };
+    let lent = match lent.transpose() {
+        Ok(lent) => lent,
+        Err(fault) => return strangers::refuse_grant(&daemon, control, fault).await,
+    };
+    let Some(client) = lent.as_ref().map(|lent| lent.client.clone()).or(known) else { return };
     // Until it has a session, which is counted otherwise, or its answer.
-    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
-    let Some(place) = daemon.lobby.client(control.peer_key) else {
+    let Some(place) = daemon.lobby.client(client.key) else {
         daemon.notices.crowded(peer, control.peer_key);
         daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     // The user's own process hears it, if that is not this one.
-    if let Some(uid) = uid.filter(|_| daemon.live.link.is_none()) {
+    if let Some(uid) = client.uid().filter(|_| daemon.live.link.is_none()) {
         return deputy::relay(current, control, uid, place).await;
     }
+    hear_out((daemon, &current), control, Bearer { client, lent }, place).await;
+}
+
+/// Hears what is asked for, and answers it.
+async fn hear_out((daemon, current): (Arc<Daemon>, &Current), mut control: Control, bearer: Bearer, place: Seat) {
+    let peer = control.peer_addr;
     let heard = handshake::hear(&mut control.reader).await;
     // One of another version may say as much.
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
@@ -80,13 +98,13 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
         link.reserve_first().await;
     }
-    let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
+    let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), &control);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
-        Ok(HeardRequest { request, shown, .. }) => admit(&daemon, &mut control, request, shown).await,
+        Ok(HeardRequest { request, shown, .. }) => bearer.admit(&daemon, &mut control, (request, shown)).await,
         Err(fault) => Err(fault),
     };
     match admitted {
-        Ok(Admitted::Listing(names)) => {
+        Ok((Admitted::Listing(names), _)) => {
             let told = names.tell(&mut control.writer).await;
             daemon.live.spare.freed();
             asked.listed(&daemon, told.as_ref().err().map(|fault| fault.code));
@@ -94,9 +112,18 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
             }
         }
-        Ok(Admitted::Session(admission)) => {
-            drop(place);
-            run_session((&daemon, &current), control, *admission, units).await;
+        Ok((Admitted::Session(admission), ordered)) => {
+            match ordered {
+                None => {
+                    drop(place);
+                    run_session((&daemon, current), control, *admission, units).await;
+                }
+                // It keeps its place: between its sessions nothing else bounds how many there are.
+                Some(ordered) => {
+                    let Ordered { client, fetch, asked } = *ordered;
+                    order::carry_out((daemon.clone(), current), control, (client, *admission), fetch, asked).await;
+                }
+            }
             daemon.live.spare.freed();
         }
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
@@ -115,6 +142,54 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
                 refuse(&mut control, fault).await;
             }
         }
+    }
+}
+
+/// The side that asks: a client, or the bearer of a grant with what a client lends it.
+struct Bearer {
+    client: ClientConfig,
+    lent: Option<LentRights>,
+}
+
+/// An order that was admitted as a push is.
+struct Ordered {
+    client: ClientConfig,
+    fetch: Fetch,
+    asked: (Transfer, Shown),
+}
+
+impl Bearer {
+    /// Answers whether its request is allowed, and takes what it needs.
+    async fn admit(
+        self,
+        daemon: &Arc<Daemon>,
+        control: &mut Control,
+        (request, mut shown): (Request, Shown),
+    ) -> Result<(Admitted, Option<Box<Ordered>>), Fault> {
+        let Bearer { client, lent } = self;
+        // A client that shows a grant asks by that alone.
+        let lent = match shown.grant.take() {
+            Some(grant) if lent.is_none() => Some(daemon.honour(&grant, control.peer_key)?),
+            Some(_) => return Err(Fault::protocol("a second grant")),
+            None => lent,
+        };
+        let client = lent.as_ref().map_or(client, |lent| lent.client.clone());
+        lent.iter().try_for_each(|lent| lent.need_covered(&request))?;
+        let order = match (&request, &shown.order) {
+            (Request::Transfer(transfer), Some(order)) => {
+                // Nobody has a name looked up who may not write here.
+                authorise(daemon, &client, transfer)?;
+                let fetch = order::judge(daemon, &client, (**order).clone()).await?;
+                Some(Box::new(Ordered { client: client.clone(), fetch, asked: ((**transfer).clone(), shown.clone()) }))
+            }
+            _ => None,
+        };
+        let mut admitted = admit(daemon, control, &client, (request, shown)).await?;
+        if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
+            admission.description = format!("{} {}", admission.description, lent.described());
+            admission.holdings.lent = Some(lent);
+        }
+        Ok((admitted, order))
     }
 }
 
@@ -175,7 +250,7 @@ async fn run_session(
 }
 
 /// The accounts of a session.
-fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
+pub(super) fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
     let root = match &admission.transfer.far {
         Far::Destination { root, .. } => root.to_string(),
         Far::Sources { sources, .. } => match sources.split_first() {
@@ -220,7 +295,7 @@ async fn welcome(
     admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
     admission.holdings.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
-    let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
+    let live = daemon.live.enter(welcome.session, listed(daemon, control.peer_addr, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let expecting = expecting(&control, (welcome.session, admission), listener);
@@ -250,16 +325,17 @@ async fn welcome(
 }
 
 /// A session in the list of those that run.
-fn listed(daemon: &Daemon, control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+pub(super) fn listed(daemon: &Daemon, peer: SocketAddr, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
     let may_modify = match &admission.side {
         Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
         _ => MayModify::No,
     };
-    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
+    let key = admission.holdings.client;
+    let uid = daemon.client(&key).ok().and_then(ClientConfig::uid);
     Live {
-        key: control.peer_key,
+        key,
         client: admission.client.clone(),
-        peer: control.peer_addr,
+        peer,
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
         transport: transport_name(admission.transfer.flow.transport),
@@ -294,6 +370,7 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
             | extras_carried(admission.transfer.preserve)
             | handshake::transport_caps(admission.transfer.flow.transport)
             | if is_early { CAP_UDP_EARLY } else { 0 }
+            | if admission.holdings.lent.is_some() { CAP_BY_GRANT } else { 0 }
             | handshake::udp_beside_tcp_caps(&admission.transfer.flow)
             | match &admission.side {
                 Side::Receive(destination, _) => {
@@ -405,6 +482,11 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
             let mut course = SendCourse::default();
             let is_timed = measured.is_some_and(Measured::is_timed);
             sender::run(link, plan.sending(source, buffers, wanted, is_timed), &mut course).await;
+            if course.totals.fault.is_none()
+                && let Some(lent) = &holdings.lent
+            {
+                lent.used_up().await;
+            }
             course.totals
         }
     }

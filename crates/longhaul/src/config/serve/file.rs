@@ -19,6 +19,7 @@ use super::bounds::{self, Counts, Written};
 use super::confinement;
 use super::grants::{self, KnownRoots, OtherRoots};
 use super::mover::{self, MoverConfig, MoverTable};
+use super::network;
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -44,9 +45,9 @@ struct File {
     /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
     /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, and the
-    /// counts for `stored` and `files`. It is made if it does not exist, and only root and the
-    /// daemon's user may write to it. [default: none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, the
+    /// counts for `stored` and `files`, and which grants of clients are used up. It is made if it
+    /// does not exist, and only root and the daemon's user may write to it. [default: none]
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,
@@ -112,6 +113,11 @@ struct Limits {
     /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
     /// [default: []]
     reload_beneath: Option<Spanned<Vec<PathBuf>>>,
+    /// Where this daemon dials for clients that order it to fetch from another daemon: host names,
+    /// addresses and networks as `192.0.2.0/24`, each with a port behind it (`NAME:PORT`,
+    /// `[2001:db8::]/32:PORT`) or 7214. A name counts at public addresses alone: name the network
+    /// for a private one. [default: []]
+    dial: Option<Vec<Text>>,
 }
 
 /// A directory that is served.
@@ -246,9 +252,10 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
     let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
-    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
+    let mut confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
+    confinement.dial = network::dial(file.limits.dial.take()).map_err(mistaken)?;
     let (config, mover) = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, mover, identity, state, admin_socket, confinement, watching, root_places })
 }
@@ -260,7 +267,7 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<(ServeConfig, 
             let message = "listen names no address, so nobody could connect: leave it out for \"[::]:7214\"";
             return Err(wrong(&addresses, message));
         }
-        config.listen = addresses.into_inner().into_iter().map(listen).collect::<Result<_, _>>()?;
+        config.listen = addresses.into_inner().into_iter().map(network::listen).collect::<Result<_, _>>()?;
     }
     if let Some(word) = &file.io {
         config.io = at(word, values::io(word.get_ref()))?;
