@@ -75,7 +75,9 @@ impl DialRule {
         let bits = bits.map(|bits| bits.parse::<u8>().map_err(|_| form)).transpose()?;
         let place = match (host.parse::<IpAddr>(), bits) {
             (Ok(first), bits) => net(first, bits)?,
-            (Err(_), None) if is_name(host) && !text.starts_with('[') => DialPlace::Name(host.to_ascii_lowercase()),
+            (Err(_), None) if is_name(host) && !text.starts_with('[') => {
+                DialPlace::Name(bare(host).to_ascii_lowercase())
+            }
             _ => return Err(form),
         };
         Ok(DialRule { place, port })
@@ -86,6 +88,17 @@ impl DialRule {
         self.port
     }
 
+    /// Whether it may allow to dial a host that was ordered by this name, at whatever address the
+    /// name leads to. If not, the name need not be looked up.
+    pub(super) fn may_allow(&self, host: &str, port: u16) -> bool {
+        self.port == port
+            && match (&self.place, host.parse::<IpAddr>()) {
+                (DialPlace::Name(name), _) => name.eq_ignore_ascii_case(bare(host)),
+                (DialPlace::Net { first, bits }, Ok(ip)) => has_prefix(ip.to_canonical(), *first, *bits),
+                (DialPlace::Net { .. }, Err(_)) => true,
+            }
+    }
+
     /// Whether it allows to dial this address of a host that was ordered by this name.
     pub(super) fn allows(&self, host: &str, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
@@ -93,7 +106,7 @@ impl DialRule {
             && match &self.place {
                 // A name says nothing about hosts that are not on the public network: whoever
                 // answers for it could name any of them.
-                DialPlace::Name(name) => name.eq_ignore_ascii_case(host) && is_public(ip),
+                DialPlace::Name(name) => name.eq_ignore_ascii_case(bare(host)) && is_public(ip),
                 DialPlace::Net { first, bits } => has_prefix(ip, *first, *bits),
             }
     }
@@ -142,17 +155,27 @@ fn is_name(host: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty() && label.len() <= 63 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     };
-    let host = host.strip_suffix('.').unwrap_or(host);
+    let host = bare(host);
     host.len() <= 253 && host.split('.').all(is_label) && host.bytes().any(|b| b.is_ascii_alphabetic())
 }
 
-/// Whether an address is neither this host's own nor that of a private network.
+/// A name without the dot that says that it is whole.
+fn bare(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Whether an address is neither this host's own nor that of a private network, nor one by which a
+/// gateway or a tunnel would reach such.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
-            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
-            let is_of_here = ip.octets()[0] == 0 || ip.is_loopback() || ip.is_link_local() || ip.is_private();
-            !is_of_here && !is_shared && !ip.is_multicast() && !ip.is_broadcast()
+            let [first, second, ..] = ip.octets();
+            let is_shared = first == 100 && second & 0xc0 == 64;
+            let is_of_tests = first == 198 && second & 0xfe == 18;
+            // The last sixteenth is reserved, with the broadcast address.
+            let is_reserved = is_of_tests || first >= 240;
+            let is_of_here = first == 0 || ip.is_loopback() || ip.is_link_local() || ip.is_private();
+            !is_of_here && !is_shared && !is_reserved && !ip.is_multicast()
         }
         // A gateway makes an IPv4 address of it.
         IpAddr::V6(ip) if ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -160,8 +183,13 @@ fn is_public(ip: IpAddr) -> bool {
             is_public(IpAddr::from(((u32::from(high) << 16) | u32::from(low)).to_be_bytes()))
         }
         IpAddr::V6(ip) => {
-            let is_of_here = ip.is_unspecified() || ip.is_loopback() || ip.is_unicast_link_local();
-            !is_of_here && !ip.is_unique_local() && !ip.is_multicast()
+            let [first, second, ..] = ip.segments();
+            // The first 256th of all has the loopback address, and forms with an IPv4 address in
+            // them (::a.b.c.d, 64:ff9b:1::/48). So have 6to4 (2002::/16) and Teredo (2001::/32).
+            let has_ipv4 = first < 0x100 || first == 0x2002 || (first, second) == (0x2001, 0);
+            let is_of_site = first & 0xffc0 == 0xfec0;
+            let is_of_here = ip.is_unicast_link_local() || ip.is_unique_local() || is_of_site;
+            !has_ipv4 && !is_of_here && !ip.is_multicast()
         }
     }
 }
@@ -182,6 +210,9 @@ mod tests {
             ("dtn.example.org", "dtn.example.org", "192.0.2.1:7214", true),
             ("dtn.example.org", "DTN.example.org", "192.0.2.1:7214", true),
             ("dtn.example.org", "dtn.example.org", "192.0.2.1:7215", false),
+            ("dtn.example.org", "dtn.example.org.", "192.0.2.1:7214", true),
+            ("dtn.example.org.", "dtn.example.org", "192.0.2.1:7214", true),
+            ("dtn.example.org", "dtn.example.org..", "192.0.2.1:7214", false),
             ("dtn.example.org:99", "dtn.example.org", "[2001:db8::1]:99", true),
             ("dtn.example.org", "evil.example.org", "192.0.2.1:7214", false),
             ("dtn.example.org", "a.dtn.example.org", "192.0.2.1:7214", false),
@@ -225,8 +256,55 @@ mod tests {
             "[::ffff:127.0.0.1]",
             "[::ffff:10.0.0.1]",
             "[64:ff9b::10.0.0.1]",
+            "[64:ff9b:1::192.0.2.1]",
+            "[2002:a00:1::1]",
+            "[2001::1]",
+            "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
+            "[fec0::1]",
+            "[feff::1]",
+            "[::10.0.0.1]",
+            "[::192.0.2.1]",
+            "198.18.0.1",
+            "198.19.255.255",
+            "240.0.0.1",
+            "254.1.1.1",
         ] {
             assert!(!allows("dtn.example.org", "dtn.example.org", &format!("{address}:7214")), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_public_neighbours_of_reserved_networks() {
+        for address in [
+            "198.17.255.255",
+            "198.20.0.1",
+            "100.63.0.1",
+            "[2001:1::1]",
+            "[2001:db8::1]",
+            "[2003::1]",
+            "[2606:4700::1]",
+            "[64:ff9b::192.0.2.1]",
+        ] {
+            assert!(allows("dtn.example.org", "dtn.example.org", &format!("{address}:7214")), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_no_rule_can_allow_is_known_before_it_is_looked_up() {
+        for (rule, host, port, want) in [
+            ("dtn.example.org", "DTN.example.org.", 7214, true),
+            ("dtn.example.org", "dtn.example.org", 7215, false),
+            ("dtn.example.org", "evil.example.org", 7214, false),
+            ("dtn.example.org", "192.0.2.1", 7214, false),
+            ("192.0.2.0/24", "any.example", 7214, true),
+            ("192.0.2.0/24", "any.example", 80, false),
+            ("192.0.2.0/24", "192.0.2.9", 7214, true),
+            ("192.0.2.0/24", "::ffff:192.0.2.9", 7214, true),
+            ("192.0.2.0/24", "127.0.0.1", 7214, false),
+            ("::/0", "127.0.0.1", 7214, false),
+        ] {
+            let parsed = DialRule::parse(rule, 7214).unwrap_or_else(|error| panic!("{rule}: {error}"));
+            assert_eq!(parsed.may_allow(host, port), want, "{rule}: {host} at {port}");
         }
     }
 

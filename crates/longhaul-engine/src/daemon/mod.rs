@@ -11,16 +11,16 @@
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, and `listing` answers requests to list. `grants` honours rights that
 //! clients lend to others; `order` fetches for a client from another daemon, where `dials` allows
-//! it, and its `follower` tells that client. `runs` lets a client take over from itself; `shares`
-//! divides the daemon's sessions, memory and listings among clients, `root_places` the sessions of
-//! a root and their memory; `buffers` is the memory of one session; `bounds` has a destination seem
-//! smaller than its disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the
-//! rate of each session; `collect` decides when abandoned partials go. `audit` records what clients
-//! do to files, `asked` a request before it is judged, `tallies` counts, `ending` tells the end of
-//! a session, and `watch` has figures for whoever watches. A client that has a user of this host is
-//! served by a `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh
-//! session, whose paths are an `account`'s; `liveness` shows whether all of it lives. It knows no
-//! command line.
+//! it, `order_places` bound how many of these are under way, and its `follower` tells that client.
+//! `runs` lets a client take over from itself; `shares` divides the daemon's sessions, memory and
+//! listings among clients, `root_places` the sessions of a root and their memory; `buffers` is the
+//! memory of one session; `bounds` has a destination seem smaller than its disk, by what `quotas`
+//! counts; `memory` grants measurements; `rates` sets the rate of each session; `collect` decides
+//! when abandoned partials go. `audit` records what clients do to files, `asked` a request before
+//! it is judged, `tallies` counts, `ending` tells the end of a session, and `watch` has figures for
+//! whoever watches. A client that has a user of this host is served by a `deputy`, a process of
+//! that user. `pipe` is a daemon for one client behind an ssh session, whose paths are an
+//! `account`'s; `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -46,6 +46,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod order;
+mod order_places;
 mod pipe;
 mod quotas;
 mod rates;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
-use longhaul_net::{Congestion, Control, Identity, PublicKey, resolve};
+use longhaul_net::{Congestion, Control, Identity, PublicKey};
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::grant::{Grant, SignedGrant};
 use longhaul_proto::wire::message::{Far, FarSource, Order, Placing, Transfer, Transport as SaidTransport};
@@ -23,10 +23,12 @@ use super::audit::{AuditDeed, AuditRecord};
 use super::current::Current;
 use super::dials::DialRule;
 use super::ending::EndedSession;
-use super::follower::{Follower, FollowerEvents};
+use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents};
 use super::handle::shown as session_name;
 use super::live::{Live, SessionCounter};
+use super::order_places::OrderPlaces;
 use super::serve::{account, end_if_unwanted, listed, transport_name};
+use super::shares::Share;
 use super::side::{self, Side};
 use super::{ClientConfig, Daemon};
 use crate::api::{
@@ -59,6 +61,8 @@ pub(super) struct Fetch {
     /// Its addresses that may be dialled.
     addresses: Vec<SocketAddr>,
     order: Order,
+    /// It counts as one of the orders under way for as long as it is held.
+    _place: Share,
 }
 
 /// Checks whether an order may be carried out for a client: whether this daemon may dial where the
@@ -77,14 +81,16 @@ pub(super) async fn judge(daemon: &Daemon, client: &ClientConfig, order: Order) 
         let why = "the order's grant is not from its client to this daemon";
         return Err(Fault::new(FaultCode::Denied, Blame::Peer, why));
     }
-    let addresses = addresses(&abroad.dial, &order).await?;
+    let orders = daemon.runs.orders();
+    let place = orders.begin(client.key)?;
+    let addresses = addresses((&abroad.dial, orders), &order).await?;
     let (signed, host) = (order.grant.clone(), (order.host.to_string(), order.port));
     let identity = abroad.identity.clone();
-    Ok(Fetch { grant, signed, identity, host, addresses, order })
+    Ok(Fetch { grant, signed, identity, host, addresses, order, _place: place })
 }
 
 /// The addresses of the ordered host that this daemon may dial.
-async fn addresses(dial: &[DialRule], order: &Order) -> Result<Vec<SocketAddr>, Fault> {
+async fn addresses((dial, orders): (&[DialRule], &OrderPlaces), order: &Order) -> Result<Vec<SocketAddr>, Fault> {
     let (host, port) = (order.host.as_str(), order.port);
     let reach = Reach::Address { host: host.to_owned(), port };
     let denied = |what: &str| {
@@ -95,9 +101,12 @@ async fn addresses(dial: &[DialRule], order: &Order) -> Result<Vec<SocketAddr>, 
         return denied(": 'dial' of [limits] in its serve.toml names no host");
     }
     // A name without a rule is not even looked up, unless a network is allowed.
-    let resolved = match timeout(RESOLVED_WITHIN, resolve(&reach.to_string())).await {
-        Ok(resolved) => resolved.map_err(Fault::from)?,
-        Err(_) => {
+    if !dial.iter().any(|rule| rule.may_allow(host, port)) {
+        return denied(": no rule of 'dial' in its serve.toml allows that");
+    }
+    let resolved = match timeout(RESOLVED_WITHIN, orders.look_up(reach.to_string())).await {
+        Ok(Some(resolved)) => resolved.map_err(Fault::from)?,
+        Ok(None) | Err(_) => {
             let why = format_args!("no DNS server answers this daemon for {reach}");
             return Err(Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Network::CheckResolver));
         }
@@ -105,8 +114,9 @@ async fn addresses(dial: &[DialRule], order: &Order) -> Result<Vec<SocketAddr>, 
     let allowed = |address: &&SocketAddr| dial.iter().any(|rule| rule.allows(host, **address));
     let addresses: Vec<SocketAddr> = resolved.iter().filter(allowed).copied().collect();
     if addresses.is_empty() {
-        let all: Vec<String> = resolved.iter().map(|address| address.ip().to_string()).collect();
-        return denied(&format!(" at {}: no rule of 'dial' in its serve.toml allows that", all.join(", ")));
+        // The log may tell them. Who orders would learn by them what this host's name server knows.
+        tracing::info!(target: "longhaul::session", host, port, ?resolved, "an ordered host has no address that may be dialled");
+        return denied(" at any of its addresses: no rule of 'dial' in its serve.toml allows that");
     }
     Ok(addresses)
 }
@@ -117,10 +127,13 @@ pub(super) async fn carry_out(
     control: Control,
     (client, admission): (ClientConfig, Admission),
     fetch: Fetch,
-    asked: (Transfer, Shown),
+    mut asked: (Transfer, Shown),
 ) {
     let (peer, begun) = (control.peer_addr, Instant::now());
     let id = third_party::hex(&fetch.grant.id);
+    // Events may wait between two sessions too, which need no memory for them any more.
+    let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
+    asked.1.order = None;
     let follower = Follower::begin(control, fetch.grant.id);
     let mut carrying = Carrying { daemon, current, client, peer, fetch, asked, told: follower.told() };
     let mut course = ReceiveCourse::remembering();
@@ -432,3 +445,6 @@ impl Observer for Both {
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
 /// An order is gone on with for so long after the last progress: no grant is good for longer.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);
+
+#[cfg(test)]
+mod tests;

@@ -74,20 +74,26 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     };
     let Some(client) = lent.as_ref().map(|lent| lent.client.clone()).or(known) else { return };
     // Until it has a session, which is counted otherwise, or its answer.
-    let Some(place) = daemon.lobby.client(client.key) else {
-        daemon.notices.crowded(peer, control.peer_key);
+    let bearer = lent.as_ref().map(|_| control.peer_key);
+    let Some(place) = daemon.lobby.place(client.key, bearer) else {
+        daemon.notices.crowded(peer, client.key);
         daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     // The user's own process hears it, if that is not this one.
     if let Some(uid) = client.uid().filter(|_| daemon.live.link.is_none()) {
-        return deputy::relay(current, control, uid, place).await;
+        return deputy::relay(current, control, uid, place.0).await;
     }
     hear_out((daemon, &current), control, Bearer { client, lent }, place).await;
 }
 
 /// Hears what is asked for, and answers it.
-async fn hear_out((daemon, current): (Arc<Daemon>, &Current), mut control: Control, bearer: Bearer, place: Seat) {
+async fn hear_out(
+    (daemon, current): (Arc<Daemon>, &Current),
+    mut control: Control,
+    bearer: Bearer,
+    place: (Seat, Option<Seat>),
+) {
     let peer = control.peer_addr;
     let heard = handshake::hear(&mut control.reader).await;
     // One of another version may say as much.
