@@ -65,7 +65,7 @@ impl Scene {
 }
 
 fn dials(rule: &str) -> DaemonConfig {
-    DaemonConfig::default().line(&format!("limits.dial = ['{rule}']"))
+    DaemonConfig::default().line(&format!("third_party.dial = ['{rule}']"))
 }
 
 /// Another daemon of the same host, on the port of this one, which is gone.
@@ -131,7 +131,7 @@ fn nothing_is_dialled_by_default_nor_beyond_the_rules() {
     let refused = scene.copy("t", "").fail(4);
     let (message, hint) = fault(&refused);
     assert!(message.contains("may not dial 127.0.0.1:"), "{message}");
-    assert!(hint.contains("'dial' of [limits] in serve.toml"), "{hint}");
+    assert!(hint.contains("'dial' of [third_party] in serve.toml"), "{hint}");
     let by_name = |from: &Daemon| dials(&format!("localhost:{}", port(from)));
     let scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), by_name);
     scene.make_tree();
@@ -150,7 +150,7 @@ fn rights_that_the_client_has_not_are_not_lent() {
     let scene = Scene::with(("create", ALL_RIGHTS), DaemonConfig::default(), rule);
     scene.make_tree();
     let (message, _) = fault(&scene.copy("t", "").fail(4));
-    assert!(message.contains("no root 'data'"), "{message}");
+    assert!(message.contains("no right 'read'"), "{message}");
     let scene = Scene::with(("read", "read"), DaemonConfig::default(), rule);
     scene.make_tree();
     let (message, _) = fault(&scene.copy("t", "").fail(4));

@@ -291,7 +291,7 @@ hints! {
     FinishOrAskForUnfinished
         "finish what is left unfinished there, or ask the daemon's administrator for a higher 'unfinished' or a shorter 'partials' in [limits]",
     AllowDial
-        "ask its administrator to name the host in 'dial' of [limits] in serve.toml, and to start the daemon again",
+        "ask its administrator to name the host in 'dial' of [third_party] in serve.toml, and to start the daemon again",
     SignAnotherGrant "run the same command again, which signs another grant; the daemon's log names the grant",
     SendKey "send this key to the daemon's administrator and ask to be let in",
     AskForAuthorisation "ask the daemon's administrator to authorise this key",

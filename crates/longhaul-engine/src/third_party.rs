@@ -176,7 +176,7 @@ fn heard_file(said: OrderFile) -> FileEvent {
         b3: said.b3,
         regular: said.regular,
         renamed: said.renamed,
-        own: OwnFacts { replaced: said.replaced, source: None },
+        own: OwnFacts { replaced: said.replaced, stood: Some(said.replaced), source: None },
         sums: said.sums,
     }
 }
@@ -288,7 +288,7 @@ mod tests {
             b3: Some([5; 32]),
             regular: true,
             renamed: true,
-            own: OwnFacts { replaced: true, source: None },
+            own: OwnFacts { replaced: true, stood: Some(true), source: None },
             sums: Default::default(),
         };
         let progress = Progress {

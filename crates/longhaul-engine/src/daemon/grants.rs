@@ -14,6 +14,7 @@ use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, SignedGrant};
 use longhaul_proto::wire::message::{Far, Follows, Request};
 
+use super::access::need;
 use super::state_file::StateFile;
 use super::{ClientConfig, Daemon};
 use crate::third_party::hex;
@@ -64,6 +65,26 @@ impl LentRights {
             (Far::Sources { .. }, Role::Receiver) => Ok(()),
             _ => Err(refused(Reason::OtherRequest)),
         }
+    }
+
+    /// Refuses a pull from roots that its client knows and may not read, in the words in which the
+    /// client itself would hear it: of what is lent nothing is left there.
+    pub(super) fn need_readable(&self, daemon: &Daemon) -> Result<(), Fault> {
+        let issuer = daemon.client(&self.client.key)?;
+        self.grant.sources.iter().try_for_each(|source| {
+            let (root, rights) = daemon.root(issuer, &source.root)?;
+            need(rights.read, "read", root)
+        })
+    }
+
+    /// Refuses it again once the session has its place, for which it may have waited until an
+    /// earlier session of the same run was complete.
+    pub(super) fn need_unused(&self) -> Result<(), Fault> {
+        self.need_unused_at(seconds_since_1970()).map_err(refused)
+    }
+
+    fn need_unused_at(&self, now: u64) -> Result<(), Reason> {
+        self.grants.need_unused(&self.grant, now)
     }
 
     /// The grant and its bearer, as the log says them.

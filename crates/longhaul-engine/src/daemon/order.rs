@@ -69,10 +69,7 @@ pub(super) struct Fetch {
 /// order says, under the addresses that it has now, and whether the grant is the client's.
 pub(super) async fn judge(daemon: &Daemon, client: &ClientConfig, order: Order) -> Result<Fetch, Fault> {
     let no_user = daemon.live.link.is_none() && daemon.roots.account.is_none();
-    let Some(abroad) = daemon.live.abroad.clone().filter(|_| no_user) else {
-        let why = "keys that are served as a user of the daemon's host cannot have it fetch from another daemon";
-        return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Program::PullThenPush));
-    };
+    let Some(abroad) = daemon.live.abroad.clone().filter(|_| no_user) else { return Err(of_user()) };
     let grant = order.grant.read().map_err(|flaw| {
         Fault::new(FaultCode::Denied, Blame::Peer, format_args!("the order has no grant that is one: {flaw}"))
     })?;
@@ -81,16 +78,31 @@ pub(super) async fn judge(daemon: &Daemon, client: &ClientConfig, order: Order) 
         let why = "the order's grant is not from its client to this daemon";
         return Err(Fault::new(FaultCode::Denied, Blame::Peer, why));
     }
+    // Its two sessions would be of one run, and each would end the other.
+    if grant.audience == grant.holder {
+        let why = "the order is to fetch from this same daemon, and a copy has its two ends at two daemons";
+        return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Program::PullThenPush));
+    }
     let orders = daemon.runs.orders();
     let place = orders.begin(client.key)?;
-    let addresses = addresses((&abroad.dial, orders), &order).await?;
+    let (addresses, place) = addresses((&abroad.dial, orders), &order, place).await?;
     let (signed, host) = (order.grant.clone(), (order.host.to_string(), order.port));
     let identity = abroad.identity.clone();
     Ok(Fetch { grant, signed, identity, host, addresses, order, _place: place })
 }
 
-/// The addresses of the ordered host that this daemon may dial.
-async fn addresses((dial, orders): (&[DialRule], &OrderPlaces), order: &Order) -> Result<Vec<SocketAddr>, Fault> {
+/// The fault of an order of a client that is a user of the host, be it only since the order began.
+fn of_user() -> Fault {
+    let why = "keys that are served as a user of the daemon's host cannot have it fetch from another daemon";
+    Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Program::PullThenPush)
+}
+
+/// The addresses of the ordered host that this daemon may dial, and the place of the order.
+async fn addresses(
+    (dial, orders): (&[DialRule], &OrderPlaces),
+    order: &Order,
+    place: Share,
+) -> Result<(Vec<SocketAddr>, Share), Fault> {
     let (host, port) = (order.host.as_str(), order.port);
     let reach = Reach::Address { host: host.to_owned(), port };
     let denied = |what: &str| {
@@ -98,14 +110,14 @@ async fn addresses((dial, orders): (&[DialRule], &OrderPlaces), order: &Order) -
         Err(Fault::new(FaultCode::Denied, Blame::Local, why).about(&reach).hint(hint::Daemon::AllowDial))
     };
     if dial.is_empty() {
-        return denied(": 'dial' of [limits] in its serve.toml names no host");
+        return denied(": 'dial' of [third_party] in its serve.toml names no host");
     }
     // A name without a rule is not even looked up, unless a network is allowed.
     if !dial.iter().any(|rule| rule.may_allow(host, port)) {
         return denied(": no rule of 'dial' in its serve.toml allows that");
     }
-    let resolved = match timeout(RESOLVED_WITHIN, orders.look_up(reach.to_string())).await {
-        Ok(Some(resolved)) => resolved.map_err(Fault::from)?,
+    let (place, resolved) = match timeout(RESOLVED_WITHIN, orders.look_up(reach.to_string(), place)).await {
+        Ok(Some((place, resolved))) => (place, resolved.map_err(Fault::from)?),
         Ok(None) | Err(_) => {
             let why = format_args!("no DNS server answers this daemon for {reach}");
             return Err(Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Network::CheckResolver));
@@ -118,7 +130,7 @@ async fn addresses((dial, orders): (&[DialRule], &OrderPlaces), order: &Order) -
         tracing::info!(target: "longhaul::session", host, port, ?resolved, "an ordered host has no address that may be dialled");
         return denied(" at any of its addresses: no rule of 'dial' in its serve.toml allows that");
     }
-    Ok(addresses)
+    Ok((addresses, place))
 }
 
 /// Carries it out, and tells its client.
@@ -219,6 +231,9 @@ impl Carrying<'_> {
     async fn admit_again(&mut self) -> Result<Admission, Fault> {
         self.daemon = self.current.now();
         let client = self.daemon.client(&self.client.key)?.clone();
+        if client.user.is_some() {
+            return Err(of_user());
+        }
         let audit = self.daemon.live.audit.session(&client, (client.key, self.peer));
         let mut nothing: ReadHalf = Box::new(tokio::io::empty());
         let admission = prepare((&self.daemon, audit), &client, self.asked.clone(), &mut nothing).await?;

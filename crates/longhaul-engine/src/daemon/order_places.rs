@@ -12,6 +12,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::shares::{ClientShares, Full, Share};
 
+/// The addresses of a host, or the reason why there are none.
+type LookedUp = Result<Vec<SocketAddr>, NetError>;
+
 /// The places of orders. Clones share them.
 #[derive(Clone)]
 pub(super) struct OrderPlaces {
@@ -44,14 +47,16 @@ impl OrderPlaces {
         })
     }
 
-    /// Looks up `host:port`. `None`: that was broken off. A lookup for which nobody waits any more
-    /// keeps its place until the system gives it up.
-    pub(super) async fn look_up(&self, at: String) -> Option<Result<Vec<SocketAddr>, NetError>> {
+    /// Looks up `host:port` for the order that has this place, and gives the place back. `None`:
+    /// that was broken off. A lookup for which nobody waits any more keeps its place, and that of
+    /// its order, until the system gives it up: else one key could come to have all lookups.
+    pub(super) async fn look_up(&self, at: String, order: Share) -> Option<(Share, LookedUp)> {
         let place = self.lookups.clone().acquire_owned().await.ok()?;
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
             let _place = place;
-            let _ = tell.send(resolve(&at).await);
+            let resolved = resolve(&at).await;
+            let _ = tell.send((order, resolved));
         });
         told.await.ok()
     }

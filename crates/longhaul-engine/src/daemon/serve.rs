@@ -61,13 +61,10 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let peer = control.peer_addr;
     let known = daemon.client(&control.peer_key).ok().cloned();
     // Before anything else that it says is looked at.
-    let lent = match &known {
-        Some(_) => None,
-        None => match strangers::hear_grant(&daemon, &mut control).await {
-            Some(lent) => Some(lent),
-            None => return strangers::refuse(&daemon, control).await,
-        },
-    };
+    let lent = if known.is_some() { None } else { strangers::hear_grant(&daemon, &mut control).await };
+    if known.is_none() && lent.is_none() {
+        return strangers::refuse(&daemon, control).await;
+    }
     let lent = match lent.transpose() {
         Ok(lent) => lent,
         Err(fault) => return strangers::refuse_grant(&daemon, control, fault).await,
@@ -119,12 +116,10 @@ async fn hear_out(
             }
         }
         Ok((Admitted::Session(admission), ordered)) => {
+            // An order has a place of its own, which outlives its sessions.
+            drop(place);
             match ordered {
-                None => {
-                    drop(place);
-                    run_session((&daemon, current), control, *admission, units).await;
-                }
-                // It keeps its place: between its sessions nothing else bounds how many there are.
+                None => run_session((&daemon, current), control, *admission, units).await,
                 Some(ordered) => {
                     let Ordered { client, fetch, asked } = *ordered;
                     order::carry_out((daemon.clone(), current), control, (client, *admission), fetch, asked).await;
@@ -180,7 +175,7 @@ impl Bearer {
             None => lent,
         };
         let client = lent.as_ref().map_or(client, |lent| lent.client.clone());
-        lent.iter().try_for_each(|lent| lent.need_covered(&request))?;
+        lent.iter().try_for_each(|lent| lent.need_covered(&request).and_then(|()| lent.need_readable(daemon)))?;
         let order = match (&request, &shown.order) {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
@@ -192,6 +187,7 @@ impl Bearer {
         };
         let mut admitted = admit(daemon, control, &client, (request, shown)).await?;
         if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
+            lent.need_unused()?;
             admission.description = format!("{} {}", admission.description, lent.described());
             admission.holdings.lent = Some(lent);
         }

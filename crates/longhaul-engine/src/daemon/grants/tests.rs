@@ -123,6 +123,33 @@ async fn a_grant_is_used_up_when_its_run_is_complete_and_not_before() {
     assert_eq!(scene.refused(&Grant { id: [7; 16], ..scene.grant() }), Some(Reason::TooMany));
 }
 
+#[tokio::test]
+async fn a_grant_that_was_used_up_while_its_bearer_waited_for_its_place_is_refused_then() {
+    let scene = Scene::new();
+    let shown = || scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}"));
+    let (first, waiting) = (shown(), shown());
+    assert_eq!(waiting.need_unused_at(NOW + 1), Ok(()));
+    first.used_up().await;
+    assert_eq!(waiting.need_unused_at(NOW + 1), Err(Reason::UsedUp));
+}
+
+#[test]
+fn a_bearer_is_told_what_its_client_would_be_of_a_root_that_it_may_not_read() {
+    let mut scene = Scene::new();
+    let told = |scene: &Scene| {
+        let lent = scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}"));
+        lent.need_readable(&scene.daemon).err().map(|fault| (fault.code, fault.message))
+    };
+    assert_eq!(told(&scene), None);
+    let roots = |rights| BTreeMap::from([("data".to_owned(), rights)]);
+    scene.daemon.config.clients[0].roots = roots(Rights { create: true, ..Rights::default() });
+    let (code, message) = told(&scene).expect("it may not read");
+    assert!(code == FaultCode::Denied && message.contains("no right 'read' on root 'data'"), "{message}");
+    scene.daemon.config.clients[0].roots.clear();
+    let (code, message) = told(&scene).expect("it knows no such root");
+    assert!(code == FaultCode::Denied && message.contains("no root 'data'"), "{message}");
+}
+
 #[test]
 fn only_what_the_grant_names_is_fetched_by_it() {
     let scene = Scene::new();

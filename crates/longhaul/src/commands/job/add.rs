@@ -95,6 +95,9 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if transfer.output.manifest.is_some() {
         return refuse("a campaign has a sealed manifest of its own", "leave --manifest out");
     }
+    if transfer.output.detach {
+        return refuse("movers carry a campaign out, and nobody waits for it", "leave --detach out");
+    }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
     }
@@ -124,8 +127,11 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        let why = "transfers between two other hosts are not built yet";
-        return Err(Error::Combination { why, hint: "run the mover on one of the two hosts, and name its directory" });
+        let why = "campaigns between two other hosts are not built yet";
+        return Err(Error::Combination {
+            why,
+            hint: "run the mover on one of the two hosts, and name its directory; 'longhaul copy' goes from daemon to daemon",
+        });
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);

@@ -19,7 +19,7 @@ use super::bounds::{self, Counts, Written};
 use super::confinement;
 use super::grants::{self, KnownRoots, OtherRoots};
 use super::mover::{self, MoverConfig, MoverTable};
-use super::network;
+use super::network::{self, ThirdParty};
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -70,6 +70,9 @@ struct File {
     /// The logs of the daemon, and its listener for whoever watches.
     #[serde(default)]
     watch: Watch,
+    /// Copies from one daemon to another.
+    #[serde(default)]
+    third_party: ThirdParty,
     /// A mover of campaigns, beside the daemon.
     mover: Option<Spanned<MoverTable>>,
     /// A directory that is served. There is one table for each.
@@ -113,11 +116,6 @@ struct Limits {
     /// Directories beneath which a reload may add roots: a confined daemon reaches no others.
     /// [default: []]
     reload_beneath: Option<Spanned<Vec<PathBuf>>>,
-    /// Where this daemon dials for clients that order it to fetch from another daemon: host names,
-    /// addresses and networks as `192.0.2.0/24`, each with a port behind it (`NAME:PORT`,
-    /// `[2001:db8::]/32:PORT`) or 7214. A name counts at public addresses alone: name the network
-    /// for a private one. [default: []]
-    dial: Option<Vec<Text>>,
 }
 
 /// A directory that is served.
@@ -255,7 +253,7 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let mut confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
-    confinement.dial = network::dial(file.limits.dial.take()).map_err(mistaken)?;
+    confinement.dial = network::dial(std::mem::take(&mut file.third_party)).map_err(mistaken)?;
     let (config, mover) = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, mover, identity, state, admin_socket, confinement, watching, root_places })
 }
@@ -267,7 +265,7 @@ fn judge(file: File, added: Option<&[CommandLineRoot]>) -> Result<(ServeConfig, 
             let message = "listen names no address, so nobody could connect: leave it out for \"[::]:7214\"";
             return Err(wrong(&addresses, message));
         }
-        config.listen = addresses.into_inner().into_iter().map(network::listen).collect::<Result<_, _>>()?;
+        config.listen = addresses.into_inner().into_iter().map(listen).collect::<Result<_, _>>()?;
     }
     if let Some(word) = &file.io {
         config.io = at(word, values::io(word.get_ref()))?;
