@@ -158,6 +158,17 @@ fn rights_that_the_client_has_not_are_not_lent() {
 }
 
 #[test]
+fn a_copy_from_a_daemon_to_itself_is_refused_at_once() {
+    let scene = Scene::new();
+    files::make(scene.target.path("landing/f"), 5, MIB);
+    let ends = ["landing/f", "landing/g"].map(|path| scene.to.url(path));
+    let refused = scene.client.run(["copy", "--json", &ends[0], &ends[1]]).fail(7);
+    let (message, _) = fault(&refused);
+    assert!(message.contains("a copy has its two ends at two daemons"), "{message}");
+    assert!(!scene.target.path("landing/g").exists());
+}
+
+#[test]
 fn partials_go_on_when_the_fetching_daemon_was_killed() {
     let mut scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), |from| {
         dials(&format!("127.0.0.0/8:{}", port(from))).line("limits.sync_interval = '50ms'")

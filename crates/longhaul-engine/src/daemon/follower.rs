@@ -86,7 +86,7 @@ impl Follower {
     }
 
     /// Tells the client how the order ended, if it is still there.
-    pub(super) async fn end(self, end: OrderEnd) {
+    pub(super) async fn end(mut self, end: OrderEnd) {
         {
             let mut queue = self.told.lock();
             if queue.state == FollowState::On {
@@ -94,7 +94,10 @@ impl Follower {
             }
         }
         self.told.news.notify_one();
-        let _ = timeout(TOLD_MAX, self.writing).await;
+        // One that takes nothing in would keep its connection, and what waits for it, for good.
+        if timeout(TOLD_MAX, &mut self.writing).await.is_err() {
+            self.writing.abort();
+        }
         self.listening.abort();
     }
 }

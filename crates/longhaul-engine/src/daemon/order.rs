@@ -65,9 +65,14 @@ pub(super) struct Fetch {
     _place: Share,
 }
 
-/// Checks whether an order may be carried out for a client: whether this daemon may dial where the
-/// order says, under the addresses that it has now, and whether the grant is the client's.
-pub(super) async fn judge(daemon: &Daemon, client: &ClientConfig, order: Order) -> Result<Fetch, Fault> {
+/// Checks whether an order of this run may be carried out for a client: whether this daemon may
+/// dial where the order says, under the addresses that it has now, and whether the grant is the
+/// client's and for this run.
+pub(super) async fn judge(
+    daemon: &Daemon,
+    client: &ClientConfig,
+    (order, run): (Order, [u8; 16]),
+) -> Result<Fetch, Fault> {
     let no_user = daemon.live.link.is_none() && daemon.roots.account.is_none();
     let Some(abroad) = daemon.live.abroad.clone().filter(|_| no_user) else { return Err(of_user()) };
     let grant = order.grant.read().map_err(|flaw| {
@@ -77,6 +82,9 @@ pub(super) async fn judge(daemon: &Daemon, client: &ClientConfig, order: Order) 
     if grant.issuer != *client.key.as_bytes() || grant.holder != *abroad.identity.public().as_bytes() {
         let why = "the order's grant is not from its client to this daemon";
         return Err(Fault::new(FaultCode::Denied, Blame::Peer, why));
+    }
+    if grant.id != run {
+        return Err(Fault::protocol("an order whose run is not that of its grant"));
     }
     // Its two sessions would be of one run, and each would end the other.
     if grant.audience == grant.holder {

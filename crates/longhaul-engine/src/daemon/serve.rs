@@ -35,7 +35,7 @@ use super::order::{self, Fetch};
 use super::rates::Entered;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
-use crate::budget::{self};
+use crate::budget;
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
@@ -180,7 +180,7 @@ impl Bearer {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
                 authorise(daemon, &client, transfer)?;
-                let fetch = order::judge(daemon, &client, (**order).clone()).await?;
+                let fetch = order::judge(daemon, &client, ((**order).clone(), transfer.run)).await?;
                 Some(Box::new(Ordered { client: client.clone(), fetch, asked: ((**transfer).clone(), shown.clone()) }))
             }
             _ => None,

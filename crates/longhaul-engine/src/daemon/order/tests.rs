@@ -45,7 +45,7 @@ async fn an_allowed_address_is_found_and_a_refusal_names_none() {
     let found = found.map(|(addresses, _)| addresses).map_err(|fault| fault.code);
     assert_eq!(found, Ok(vec![([127, 0, 0, 1], 99).into()]));
     let found = addresses((&rules(&["192.0.2.0/24"]), &orders), &order("localhost", 7214), place(&orders)).await;
-    let fault = found.err().expect("it is at this host");
+    let fault = found.expect_err("it is at this host");
     assert_eq!(fault.code, FaultCode::Denied);
     assert!(!fault.message.contains("127.0.0.1") && !fault.message.contains("::1"), "{}", fault.message);
 }
