@@ -15,6 +15,9 @@ const PATH: &str = "rate=200Mbit/s,rtt=10ms";
 const LEN: usize = 4 * MIB;
 /// DSCP LE, in the upper six bits of the class.
 const LOWER_EFFORT: u8 = 1 << 2;
+/// The numbers of these protocols in a header of IP.
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
 
 /// Bytes of the packets that left a host, by their class: IPv4's TOS, IPv6's traffic class.
 type Classes = BTreeMap<u8, usize>;
@@ -42,9 +45,12 @@ fn looking_at<T>(host: &WanHost, run: impl FnOnce() -> T) -> (Classes, T) {
     })
 }
 
-/// The source of a packet, and its class. `None` if it is none of IP's.
+/// The source of a packet, and its class. `None` if it is none of IP's, or a note of the system
+/// itself, as that a port has nobody any more, which it gives a class of its own.
 fn source_and_class(packet: &[u8]) -> Option<(IpAddr, u8)> {
     match packet.first()? >> 4 {
+        4 if *packet.get(9)? == ICMP => None,
+        6 if *packet.get(6)? == ICMP6 => None,
         4 => Some((<[u8; 4]>::try_from(packet.get(12..16)?).ok()?.into(), packet[1])),
         6 => Some((<[u8; 16]>::try_from(packet.get(8..24)?).ok()?.into(), packet[0] << 4 | packet[1] >> 4)),
         _ => None,
