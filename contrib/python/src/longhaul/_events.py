@@ -452,7 +452,7 @@ TYPES: Dict[str, Type[Event]] = {
 }
 
 # Events of commands that the module has no functions for. They are UnknownEvents.
-UNTYPED = ("check", "difference", "item", "listening", "manifest", "warning")
+UNTYPED = ("check", "difference", "item", "listening", "manifest", "removal", "removal_plan", "sync", "warning")
 UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
 
 
