@@ -72,7 +72,8 @@ fn attend(mut command: Command, document: &[u8], group: &ProgramGroup) -> io::Re
 /// Reads what a program says until it has ended, and keeps the beginning.
 ///
 /// # Errors
-/// The errors of the system, and that it was too late, of a program that goes on though it was ended.
+/// The errors of the system, and that it was too late, of a program that goes on though it was
+/// ended.
 fn listen(mut output: PipeReader, end: &OwnedFd, group: &ProgramGroup) -> io::Result<Vec<u8>> {
     let (mut kept, mut room, mut is_open, mut last_reads) = (Vec::new(), [0; 4096], true, 0);
     let mut over_since = None;
