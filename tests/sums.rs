@@ -1,6 +1,7 @@
 //! `--extra-checksum`: Adler-32 and CRC-32C of what was received, told with each file and kept with
 //! it, however its bytes came.
 
+mod catalogue;
 mod in_order;
 
 use std::fs;

@@ -16,6 +16,7 @@ mod accounts;
 mod affinity;
 mod at_once;
 mod bytes;
+mod catalogue;
 mod cpus;
 mod destination;
 mod direct;
@@ -45,6 +46,7 @@ mod walk;
 
 pub use affinity::{Affinity, BoundThreads, CpusError, Pin, ThreadWork};
 pub use bytes::{ReadAt, WriteAt};
+pub use catalogue::SumsCatalogue;
 pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FsTarget, Journalled,

@@ -72,8 +72,8 @@ pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
     ClientConfig, ClientFigures, ClientUser, FreeReserve, Liveness, MovedSums, PipeConfig, QuotaFile, RateOf,
     RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures, ServiceHandle,
-    ServiceSums, SessionFigures, SessionPace, Stored, StoredFigures, Stuck, WatchFigures, bind_addresses, serve_deputy,
-    serve_pipe,
+    ServiceSums, SessionFigures, SessionPace, StateFiles, Stored, StoredFigures, Stuck, WatchFigures, bind_addresses,
+    serve_deputy, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{
@@ -81,8 +81,8 @@ pub use longhaul_disk::{
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
     OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement,
     STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom,
-    StreamShape, StreamSpec, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidSource, VoidTarget,
-    Withdrawn, Writing,
+    StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy,
+    VoidSource, VoidTarget, Withdrawn, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Layout, RelPath, SessionTag, ShardClaim, Word, hint};
 use longhaul_disk::{
-    DirectMode, FsSource, FsTarget, Marks, SameName, Shape, SourceSpec, SourceTree, SpreadTarget, Standing, SyncMethod,
-    TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
+    DirectMode, FsSource, FsTarget, Marks, SameName, Shape, SourceSpec, SourceTree, SpreadTarget, Standing,
+    SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy, VoidTarget, Writing,
 };
 use longhaul_proto::receiver::Landing;
 use longhaul_proto::wire::message::Placing;
@@ -29,7 +29,7 @@ use crate::session::opened::Destination;
 use dataset::DatasetWish;
 
 /// The options for opening a destination.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Opening {
     /// Direct I/O.
     pub(crate) direct: DirectMode,
@@ -41,6 +41,8 @@ pub(crate) struct Opening {
     pub(crate) may_modify: bool,
     /// The claim without which nothing is published there. `None`: none is needed.
     pub(crate) claim: Option<ShardClaim>,
+    /// The place of checksums that no file system keeps. `None`: there is none.
+    pub(crate) catalogue: Option<SumsCatalogue>,
 }
 
 /// How sources are placed at a destination. A directory keeps its name beneath it, whether it
@@ -267,7 +269,7 @@ impl LocalSite {
         if let Some(wish) = &self.dataset {
             return self.open_dataset(wish);
         }
-        let (opening, landing) = (self.opening, self.landing.clone());
+        let (opening, landing) = (self.opening.clone(), self.landing.clone());
         let base = Escaped(self.dir.as_os_str().as_bytes()).to_string();
         if opening.dry_run && !self.stands() {
             return Ok(Destination::fleeting(Arc::new(VoidTarget), landing, base));
@@ -283,7 +285,7 @@ impl LocalSite {
             let place = format!("set {}", set.shown());
             return Ok(Destination { place, names_standing: true, expected: self.expected.clone(), ..destination });
         }
-        let target = FsTarget::open(&self.dir, opening.direct)?;
+        let target = FsTarget::open(&self.dir, opening.direct)?.cataloguing(opening.catalogue.clone());
         let store = RootJournals::new(target.shelf().clone(), target.layout(), &self.doubts);
         if let Some(patience) = self.patience {
             store.wait_for_others(patience);
@@ -306,7 +308,7 @@ impl LocalSite {
 /// destination that a command names.
 pub(crate) fn opened_destination(target: FsTarget, settings: &Settings) -> Result<Destination, Fault> {
     let (direct, dry_run, placing) = (settings.io, settings.dry_run, Placing::Beneath);
-    let opening = Opening { direct, dry_run, placing, may_modify: true, claim: None };
+    let opening = Opening { direct, dry_run, placing, may_modify: true, claim: None, catalogue: None };
     let store = RootJournals::new(target.shelf().clone(), target.layout(), &Doubts::default());
     written(
         |tag| Arc::new(target.tagged(tag)),
@@ -437,11 +439,11 @@ fn opened_in_tree(
     if root.is_set() {
         // It is made on the other targets as well, where it stands on some: not in a dry run.
         let set = if opening.dry_run { root.standing_at(&dir)? } else { root.clone() };
-        let target = SpreadTarget::beneath(&set, &dir, opening.direct, policy)?;
+        let target = SpreadTarget::beneath(&set, &dir, opening.direct, policy)?.cataloguing(opening.catalogue.clone());
         let target = if opening.may_modify { target } else { target.keeping_standing_dirs() };
         return written(|tag| Arc::new(target.tagged(tag)), landing, base, opening, (store, who, run), dir);
     }
-    let target = FsTarget::beneath(root.first(), &dir, opening.direct, policy)?;
+    let target = FsTarget::beneath(root.first(), &dir, opening.direct, policy)?.cataloguing(opening.catalogue.clone());
     // All sessions on it are one load.
     let target = match root.loads().next() {
         Some(load) => target.as_part_of(load),

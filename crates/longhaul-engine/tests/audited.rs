@@ -12,7 +12,7 @@ use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathShare, RelPath, Word
 use longhaul_engine::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, Bounds, ClientConfig, Credentials, DirectMode, EngineKind, Event, Job,
     LocalDest, Observer, Pin, Protection, Reach, RemotePath, Report, Rights, RootConfig, ServeConfig, Service,
-    Settings, Stop, SyncGroup, TargetDirs, TreePolicy, Trust,
+    Settings, StateFiles, Stop, SyncGroup, TargetDirs, TreePolicy, Trust,
 };
 use longhaul_net::{Identity, PublicKey};
 
@@ -96,7 +96,7 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
-        quotas: None,
+        state: StateFiles::default(),
         bench_bytes: ByteCount(1 << 20),
     }
 }

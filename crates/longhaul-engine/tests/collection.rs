@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    Bounds, DirectMode, EngineKind, Pin, Protection, Rights, RootConfig, ServeConfig, Service, SyncGroup, TargetDirs,
-    TreePolicy,
+    Bounds, DirectMode, EngineKind, Pin, Protection, Rights, RootConfig, ServeConfig, Service, StateFiles, SyncGroup,
+    TargetDirs, TreePolicy,
 };
 use longhaul_net::Identity;
 
@@ -54,7 +54,7 @@ fn config(root: &Path) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
-        quotas: None,
+        state: StateFiles::default(),
         bench_bytes: ByteCount(1 << 20),
     }
 }

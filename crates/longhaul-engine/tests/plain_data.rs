@@ -47,6 +47,7 @@ fn a_job_is_read_back_as_it_was_written_down() {
             expected: Some(Arc::new(
                 [(path("a\n"), ExpectedFile::File { bytes: 3, mtime: None })].into_iter().collect(),
             )),
+            catalogue: Some("/state/checksums".into()),
         },
     ));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use longhaul_core::{ByteCount, Fault, PathShare};
 use longhaul_engine::{
     Bounds, ClientConfig, Credentials, DirectMode, EngineKind, ListedKind, Pin, Protection, Reach, Rights, RootConfig,
-    ServeConfig, Service, Stop, SyncGroup, TargetDirs, TreePolicy, Trust, list,
+    ServeConfig, Service, StateFiles, Stop, SyncGroup, TargetDirs, TreePolicy, Trust, list,
 };
 use longhaul_net::{Identity, PublicKey};
 
@@ -40,7 +40,7 @@ fn config(roots: Vec<RootConfig>, client: ClientConfig) -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
-        quotas: None,
+        state: StateFiles::default(),
         bench_bytes: ByteCount(1 << 20),
     }
 }

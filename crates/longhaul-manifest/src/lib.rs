@@ -29,7 +29,7 @@ pub use head::{HEAD_NAME, Head, Lists, SEGMENT_ITEMS_MAX, Segment};
 pub use import::{Format, import};
 pub use item::{Item, ItemKind};
 pub use longhaul_core::checksum::{Agreement, Algorithm, Algorithms, Hashing, Sums, adler32_combine, crc32c_combine};
-pub use make::{KeptUse, Made, Make, Watcher, make};
+pub use make::{KeptElsewhere, KeptUse, Made, Make, Watcher, make};
 pub use merge::{Merge, united};
 pub use sealed::{Items, Sealed};
 pub use segment::{SegmentReader, SegmentWriter, check_segment};

@@ -10,6 +10,7 @@ mod tree;
 mod walk;
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,7 @@ use crate::item::Item;
 use crate::progress::{self, Progress, Terms};
 use crate::sealed::Sealed;
 use longhaul_core::checksum::Algorithms;
+use longhaul_core::kept_sums::KeptSums;
 use tree::{Listed, Reader, whole_path};
 use walk::{Next, Patience, Walk};
 
@@ -40,6 +42,8 @@ pub struct Make {
     pub sums: Algorithms,
     /// The use of checksums that are kept with files.
     pub kept: KeptUse,
+    /// Where those are kept whose file systems keep none, in the order in which they are asked.
+    pub elsewhere: Vec<Arc<dyn KeptElsewhere>>,
     /// The filter of names; an excluded directory is not entered.
     pub filter: Filter,
     /// Threads that list and read.
@@ -55,7 +59,8 @@ impl Make {
         let threads = thread::available_parallelism().map_or(1, usize::from) * THREADS_PER_CPU;
         let threads = threads.clamp(2, THREADS_MAX);
         let (tree, out, segment_items) = (tree.into(), out.into(), SEGMENT_ITEMS_MAX);
-        Make { tree, out, sums, kept: KeptUse::Ignored, filter, threads, segment_items }
+        let (kept, elsewhere) = (KeptUse::Ignored, Vec::new());
+        Make { tree, out, sums, kept, elsewhere, filter, threads, segment_items }
     }
 
     /// The checksums, and their use, in the words of the scan's terms.
@@ -67,7 +72,15 @@ impl Make {
     }
 }
 
-/// The use of the checksums that a transfer kept with a file, in an extended attribute.
+/// A place beside the tree in which a transfer kept checksums of files.
+pub trait KeptElsewhere: std::fmt::Debug + Send + Sync {
+    /// The checksums of an open file, with the length and the time that it had then. `None` if
+    /// there are none of it.
+    fn kept(&self, file: BorrowedFd<'_>) -> Option<KeptSums>;
+}
+
+/// The use of the checksums that a transfer kept with a file, in an extended attribute or
+/// elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptUse {
     /// All that are wanted are computed.

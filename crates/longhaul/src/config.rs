@@ -28,7 +28,7 @@ pub use authorize::{NewClient, authorize};
 pub use client::ClientFile;
 #[cfg(test)]
 pub(crate) use client::client_keys;
-pub use places::Places;
+pub use places::{CHECKSUMS, Places};
 pub use revoke::revoke;
 pub use rights::parse_rights;
 pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, MoverConfig, Watching};

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::policy::{ExtrasPolicy, TreePolicy};
 use crate::access_list::{self, NoList};
 use crate::accounts::AccountNumbers;
+use crate::catalogue::SumsCatalogue;
 use crate::kernel::XATTR_BYTES_MAX;
 use crate::stat::type_of;
 
@@ -30,6 +31,10 @@ pub(crate) struct ExtrasKeeper {
     bits: (u32, u32),
     accounts: AccountNumbers,
     losses: Mutex<Losses>,
+    /// The place of checksums that no file system keeps. `None`: there is none.
+    catalogue: Option<SumsCatalogue>,
+    /// Catalogued checksums of files that get further names.
+    named: Mutex<sums::SumsByInode>,
 }
 
 /// A file or directory of the destination that is held open.
@@ -62,7 +67,8 @@ impl ExtrasKeeper {
     /// A keeper that obeys a policy.
     pub(crate) fn under(policy: TreePolicy) -> ExtrasKeeper {
         let bits = (policy.modes.file(0o777), policy.modes.dir(0o777));
-        ExtrasKeeper { policy: policy.extras, bits, accounts: AccountNumbers::default(), losses: Mutex::default() }
+        let (accounts, losses) = (AccountNumbers::default(), Mutex::default());
+        ExtrasKeeper { policy: policy.extras, bits, accounts, losses, catalogue: None, named: Mutex::default() }
     }
 
     /// Gives an inode its owner and group, before its mode is set: the system takes set-id bits

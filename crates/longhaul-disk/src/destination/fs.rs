@@ -391,8 +391,8 @@ impl TargetTree for FsTarget {
             .map_err(|error| DiskError::call("create a temporary file for", path, error))?;
         device.made(&fd, b"");
         self.write_all(&fd, bytes).map_err(|error| DiskError::call("write", path, error))?;
-        self.set_meta((&fd, path), bits, meta, preserve)
-            .map_err(|error| DiskError::call("set the metadata of", path, error))?;
+        let set = self.set_meta((&fd, path), bits, meta, preserve);
+        let sums = set.map_err(|error| DiskError::call("set the metadata of", path, error))?;
         let identity = names::identity_for_names(meta, &fd);
         let content = match device.method() {
             // More than will be synced one by one need no descriptor.
@@ -405,7 +405,7 @@ impl TargetTree for FsTarget {
                 Content::Synced
             }
         };
-        Ok(Staged::small(path, temp, content, (mark, self.load.begin(bytes.len() as u64))).known_as(identity))
+        Ok(Staged::small(path, temp, content, (mark, self.load.begin(bytes.len() as u64))).known_as(identity, sums))
     }
 
     fn make_link(&self, path: &RelPath, target: &[u8], meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
@@ -465,15 +465,11 @@ impl TargetTree for FsTarget {
     }
 
     fn seal(&self, file: Arc<TargetFile>, meta: &Meta, preserve: Preserve) -> Result<Staged, DiskError> {
+        let mut sums = None;
         for (body, len) in file.bodies().iter().filter_map(|body| Some((body.on_disk()?, body.len()))) {
-            let cut = body.handle().kernel().ftruncate(body, len);
-            cut.map_err(|error| body.handle().error("set the length of", error))?;
-            self.set_meta((body, file.path()), Some(self.rules.modes.file(meta, preserve)), meta, preserve)
-                .map_err(|error| body.handle().error("set the metadata of", error))?;
-            // One that an earlier session began may be the first of this one.
-            body.mark().device().made(body, b"");
+            sums = self.seal_body((body, file.path()), len, meta, preserve)?.or(sums);
         }
-        Ok(Staged::large(Arc::clone(&file)).known_as(names::identity_of_large(&file, meta)))
+        Ok(Staged::large(Arc::clone(&file)).known_as(names::identity_of_large(&file, meta), sums))
     }
 
     fn barrier_of_all(&self, staged: &[&Staged]) -> Result<(), DiskError> {

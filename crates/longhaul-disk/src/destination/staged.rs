@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::body::{Body, DiskBody};
 use super::device::Mark;
+use super::extras::sums::SumsToCatalogue;
 use super::temp::Temp;
 use super::{Replace, TargetFile};
 use crate::bytes::WriteAt;
@@ -27,6 +28,8 @@ pub struct Staged {
     content: StagedContent,
     /// The identity of the file, if further names of it may come.
     identity: Option<Identity>,
+    /// Checksums that are to be catalogued once it has its name.
+    sums: Option<Box<SumsToCatalogue>>,
 }
 
 #[derive(Debug)]
@@ -115,27 +118,37 @@ impl Staged {
     /// A small file of another kind than a file of this host, for a
     /// [`TargetTree`](crate::TargetTree) that a library user wrote.
     pub fn of(path: &RelPath, bytes: Arc<dyn WriteAt>) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Given(bytes), identity: None }
+        Staged::with(path.clone(), StagedContent::Given(bytes))
     }
 
     /// A small file or link that was begun at `mark`.
     pub(crate) fn small(path: &RelPath, temp: Temp, content: Content, (mark, share): (Mark, LoadShare)) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Small { temp, content, mark, share }, identity: None }
+        Staged::with(path.clone(), StagedContent::Small { temp, content, mark, share })
     }
 
     /// A large file, all of whose bodies are sealed.
     pub fn large(file: Arc<TargetFile>) -> Staged {
-        Staged { path: file.path().clone(), content: StagedContent::Large(file), identity: None }
+        Staged::with(file.path().clone(), StagedContent::Large(file))
     }
 
     pub(crate) fn void(path: &RelPath) -> Staged {
-        Staged { path: path.clone(), content: StagedContent::Void, identity: None }
+        Staged::with(path.clone(), StagedContent::Void)
     }
 
-    /// The same with what it is known by.
+    fn with(path: RelPath, content: StagedContent) -> Staged {
+        Staged { path, content, identity: None, sums: None }
+    }
+
+    /// The same with what it is known by, and its checksums that are to be catalogued.
     #[must_use]
-    pub(crate) fn known_as(self, identity: Option<Identity>) -> Staged {
-        Staged { identity, ..self }
+    pub(crate) fn known_as(self, identity: Option<Identity>, sums: Option<SumsToCatalogue>) -> Staged {
+        Staged { identity, sums: sums.map(Box::new), ..self }
+    }
+
+    /// Checksums that are to be catalogued once it has its name. `None`: there are none, or they
+    /// are kept with the file.
+    pub(crate) fn sums_to_catalogue(&self) -> Option<&SumsToCatalogue> {
+        self.sums.as_deref()
     }
 
     /// The identity of the file, as it was when it was complete. `None` unless its metadata says

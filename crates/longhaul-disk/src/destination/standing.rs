@@ -121,7 +121,9 @@ pub(crate) fn retouch(
         Err(Errno::MLINK)
     } else {
         let (inode, kept) = (HeldInode::open(&fd), sums::kept_sums(HeldInode::open(&fd), expect));
+        let catalogued = if kept.is_some() { None } else { extras.catalogued(&fd) };
         let set = set_owner().and_then(|()| set_extras()).and_then(|()| set_times());
+        catalogued.iter().for_each(|catalogued| extras.follow(&fd, catalogued));
         let kept = kept.filter(|_| preserve.times && is_late);
         set.and_then(|()| kept.map_or(Ok(()), |kept| sums::follow_time(inode, &kept)))
     };
@@ -158,7 +160,10 @@ pub(crate) fn fit(
         bits.map_or(Ok(()), |bits| dir.kernel().chmod_place(&fd, mode(bits)))
     };
     let set_extras = || extras.set_attributes(inode, path, (wanted, preserve), History::Stood);
-    kept_by_owner(path, set_mode().and_then(|()| set_extras()), "set the metadata of")
+    let catalogued = extras.catalogued(&fd);
+    let set = set_mode().and_then(|()| set_extras());
+    catalogued.iter().for_each(|catalogued| extras.follow(&fd, catalogued));
+    kept_by_owner(path, set, "set the metadata of")
 }
 
 /// Accepts a refused change of metadata: another user's file keeps the mode and times that its

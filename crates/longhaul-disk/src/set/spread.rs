@@ -9,6 +9,7 @@ mod bases;
 mod dirs;
 mod names;
 mod stripes;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_core::{DatasetName, Escaped, Fault, RelPath, ShardClaim, Word};
-use longhaul_disk::{StreamShape, StreamSpec, TargetDirs};
+use longhaul_disk::{StreamShape, StreamSpec, SumsCatalogue, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,16 @@ impl Job {
     #[must_use]
     pub fn as_dataset(self, name: DatasetName) -> Job {
         Job { dataset: Some(name), ..self }
+    }
+
+    /// The same job, which keeps checksums of files that come to this host in this catalogue, where
+    /// their file systems do not keep them.
+    #[must_use]
+    pub fn cataloguing(mut self, catalogue: Option<PathBuf>) -> Job {
+        if let JobDestination::Local(dest) = &mut self.to {
+            dest.catalogue = catalogue;
+        }
+        self
     }
 
     /// Sends sources of this host to a path of a daemon.
@@ -149,12 +159,21 @@ pub struct LocalDest {
     /// is written. `None`: any may come.
     #[serde(default)]
     pub expected: Option<Arc<ExpectedFiles>>,
+    /// The catalogue of checksums that file systems do not keep with their files. `None`: those are
+    /// not kept.
+    #[serde(default)]
+    pub catalogue: Option<PathBuf>,
 }
 
 impl LocalDest {
     /// A directory that receives the sources under it; it is made if it does not stand.
     pub fn directory(path: impl Into<PathBuf>) -> LocalDest {
-        LocalDest { path: path.into(), slash: true, targets: None, expected: None }
+        LocalDest { path: path.into(), slash: true, targets: None, expected: None, catalogue: None }
+    }
+
+    /// The same, ready for use.
+    pub(crate) fn catalogue(&self) -> Option<SumsCatalogue> {
+        self.catalogue.clone().map(SumsCatalogue::at)
     }
 }
 

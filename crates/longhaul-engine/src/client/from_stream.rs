@@ -89,6 +89,7 @@ impl Run {
             placing: Placing::BeneathIfDir,
             may_modify: true,
             claim: run.publishing.claim,
+            catalogue: dest.catalogue(),
         };
         let site = LocalSite::new(dest, opening)?;
         if !site.is_renamed() {

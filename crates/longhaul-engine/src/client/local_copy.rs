@@ -59,6 +59,7 @@ impl Run {
             placing: place::placing(self.is_dataset() || dest.slash, sources.len(), contents, &shape),
             may_modify: true,
             claim: self.publishing.claim,
+            catalogue: dest.catalogue(),
         };
         let own = match sources {
             [source] if !source.contents => source.path.file_name().map(OsStr::as_bytes),

@@ -305,6 +305,7 @@ impl Run {
             ),
             may_modify: true,
             claim: self.publishing.claim,
+            catalogue: dest.catalogue(),
         };
         // Resolved once: the first session may make a directory of that name.
         let at = LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{AccountMap, Blame, Escaped, Fault, FaultCode, PathList, RelPath, Rights, Role, hint};
-use longhaul_disk::{DirectMode, ErrorKind, Marks, Shape, TargetDirs, TargetSet, TreePolicy, Writing};
+use longhaul_disk::{DirectMode, ErrorKind, Marks, Shape, SumsCatalogue, TargetDirs, TargetSet, TreePolicy, Writing};
 use longhaul_net::Protection;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{Far, FarSource, Placing, Transfer};
@@ -40,6 +40,8 @@ pub(super) struct PipeAccount {
     direct: DirectMode,
     /// Unfinished transfers that are kept beneath a root.
     unfinished: usize,
+    /// The place of checksums that no file system keeps. `None`: there is none.
+    catalogue: Option<SumsCatalogue>,
 }
 
 enum AccountGround {
@@ -58,10 +60,12 @@ impl PipeAccount {
         confined: Option<RootConfig>,
         written: Vec<Vec<u8>>,
         (direct, unfinished): (DirectMode, usize),
+        catalogue: Option<SumsCatalogue>,
     ) -> Result<PipeAccount, Fault> {
         let Some(root) = confined else {
             let places = written.iter().map(|path| of_home(path)).collect();
-            return Ok(PipeAccount { root: whole(), ground: AccountGround::Whole { places }, direct, unfinished });
+            let (root, ground) = (whole(), AccountGround::Whole { places });
+            return Ok(PipeAccount { root, ground, direct, unfinished, catalogue });
         };
         let places = written.iter().map(|path| beneath(path)).collect();
         let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
@@ -69,7 +73,8 @@ impl PipeAccount {
         set.log_missing();
         let store = RootJournals::keeping(set.shelf(), unfinished);
         store.wait_for_others(EARLIER_SESSION_ENDS);
-        Ok(PipeAccount { root, ground: AccountGround::Root { set, store, places }, direct, unfinished })
+        let ground = AccountGround::Root { set, store, places };
+        Ok(PipeAccount { root, ground, direct, unfinished, catalogue })
     }
 
     /// The names of the places, each with its rights.
@@ -113,7 +118,8 @@ impl PipeAccount {
                 let may_modify = self.root.allow.modify;
                 let policy = Policy { if_exists: *if_exists, may_modify };
                 let (direct, dry_run, placing) = (self.direct, transfer.dry_run, *placing);
-                let opening = Opening { direct, dry_run, placing, may_modify, claim: shown.claim };
+                let (claim, catalogue) = (shown.claim, self.catalogue.clone());
+                let opening = Opening { direct, dry_run, placing, may_modify, claim, catalogue };
                 let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
                 let run = run_of(transfer.run);
                 let destination = match &self.ground {

@@ -63,7 +63,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::{ByteCount, ChunkSize, Fault, FaultCode, PathShare, Rights};
-use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, TargetDirs, TargetSet, TreePolicy};
+use longhaul_disk::{Affinity, DirectMode, EngineKind, Pin, SumsCatalogue, TargetDirs, TargetSet, TreePolicy};
 use longhaul_net::{Identity, Protection, PublicKey, ServerTls};
 use longhaul_proto::receiver::SyncGroup;
 use serde::{Deserialize, Serialize};
@@ -161,6 +161,23 @@ pub struct ClientUser {
     pub name: Option<String>,
 }
 
+/// The files in which a daemon keeps what outlives it.
+#[derive(Clone, Debug, Default)]
+pub struct StateFiles {
+    /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
+    /// keeps the first.
+    pub quotas: Option<Arc<dyn QuotaFile>>,
+    /// The catalogue of checksums that file systems do not keep with their files. `None`: those are
+    /// not kept.
+    pub catalogue: Option<PathBuf>,
+}
+
+impl StateFiles {
+    fn catalogue(&self) -> Option<SumsCatalogue> {
+        self.catalogue.clone().map(SumsCatalogue::at)
+    }
+}
+
 /// A daemon's configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServeConfig {
@@ -207,10 +224,9 @@ pub struct ServeConfig {
     pub pin: Pin,
     /// The rate of all sessions together, bytes/s. `None`: no limit.
     pub rate: Option<u64>,
-    /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
-    /// keeps the first.
+    /// The files of its own state. A process that serves a client as a user of this host has none.
     #[serde(skip)]
-    pub quotas: Option<Arc<dyn QuotaFile>>,
+    pub state: StateFiles,
     /// Bytes that one measurement of a client moves at most (default 64 GiB). Too little ends it
     /// before its time on a fast link.
     pub bench_bytes: ByteCount,
@@ -298,7 +314,7 @@ impl Service {
         let listeners = door::listen(sockets, &tls)?;
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
-        let quotas = Quotas::open(config.quotas.clone())?;
+        let quotas = Quotas::open(config.state.quotas.clone())?;
         let mut daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
         daemon.live = daemon.live.clone().served_by(deputies);
         daemon.live.audit = Auditor::new(audit);

@@ -61,9 +61,10 @@ where
         return Err(Fault::new(FaultCode::Lost, Blame::Peer, "the pipe ended before anything was said"));
     };
     let identity = Identity::generate()?;
-    let places = (serve.io, serve.unfinished);
+    let (places, catalogue) = ((serve.io, serve.unfinished), serve.state.catalogue());
     let key = PublicKey::from_bytes(hello.key);
-    let account = tokio::task::spawn_blocking(move || PipeAccount::open(confined, hello.places, places)).await;
+    let account =
+        tokio::task::spawn_blocking(move || PipeAccount::open(confined, hello.places, places, catalogue)).await;
     let account = account.map_err(|e| Fault::new(FaultCode::Internal, Blame::Bug, e))??;
     let serve = ServeConfig { clients: vec![client(key, &account)], roots: Vec::new(), ..serve };
     let descriptors = longhaul_sys::raise_nofile_limit().unwrap_or_else(|_| longhaul_sys::nofile_limit());

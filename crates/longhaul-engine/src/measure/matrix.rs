@@ -119,6 +119,7 @@ impl Run {
                     may_modify: true,
                     direct: self.settings.io,
                     claim: None,
+                    catalogue: None,
                 };
                 LocalSite::new(&LocalDest::directory(dir.clone()), opening)?.open()?
             }

@@ -121,7 +121,7 @@ pub(crate) fn served(
 /// Opens a staged dataset for a session.
 pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Result<Destination, Fault> {
     let top = DatasetStage::top_path();
-    let target = stage.target(with.opening.direct, with.policy)?;
+    let target = stage.target(with.opening.direct, with.policy)?.cataloguing(with.opening.catalogue.clone());
     let store = with.root.staged(stage.tree().shelf(), target.layout(), with.doubts);
     let presence = Arc::<Presence>::default();
     // Before partials are looked for, which an older session of the shard may have.
@@ -164,7 +164,7 @@ impl LocalSite {
         let dir = FsTarget::open(&self.dir, self.opening.direct)?;
         let root = &RootJournals::new(dir.shelf().clone(), dir.layout(), &Doubts::default());
         let (policy, run) = (TreePolicy::default(), self.run);
-        let (doubts, opening, appeared) = (&self.doubts, self.opening, wish.appeared.clone());
+        let (doubts, opening, appeared) = (&self.doubts, self.opening.clone(), wish.appeared.clone());
         let staging = Staging { root, doubts, policy, who, run, opening, appeared };
         let destination = opened(stage, staging, base)?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());

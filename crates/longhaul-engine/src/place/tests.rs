@@ -12,9 +12,10 @@ fn a_name_in_doubt_stays_so_for_the_next_session_though_no_disk_kept_its_journal
         may_modify: true,
         direct: DirectMode::Buffered,
         claim: None,
+        catalogue: None,
     };
     let dest = LocalDest::directory(scratch.path().to_owned());
-    let site = LocalSite::new(&dest, opening).expect("a site");
+    let site = LocalSite::new(&dest, opening.clone()).expect("a site");
     let ledger = |site: &LocalSite| site.open().expect("a destination").ledger.expect("a journal");
     let name = RelPath::new(b"name").expect("a name");
     ledger(&site).doubt(std::slice::from_ref(&name)).expect("recorded");

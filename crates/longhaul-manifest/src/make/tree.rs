@@ -12,13 +12,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use longhaul_core::limits::{RESERVED_PREFIX, SET_DIR_NAME};
 use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, PathError, RelPath, TempName};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, fgetxattr, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::{Find, KeptUse, Make, beneath};
+use super::{Find, KeptElsewhere, KeptUse, Make, beneath};
 use crate::error::{ManifestError, code_of, shown, words};
 use crate::item::{Item, ItemKind};
 use longhaul_core::checksum::{Algorithms, Hashing, Sums};
@@ -30,6 +31,7 @@ pub(super) struct Reader {
     top: OwnedFd,
     sums: Algorithms,
     kept: KeptUse,
+    elsewhere: Vec<Arc<dyn KeptElsewhere>>,
     filter: Filter,
     /// The device and inode of the manifest's own directory.
     out: Option<(u64, u64)>,
@@ -131,8 +133,8 @@ impl Reader {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, &make.tree, flags, Mode::empty());
         let top = top.map_err(|error| ManifestError::file("open the directory", &make.tree)(error.into()))?;
-        let (tree, filter) = (make.tree.clone(), make.filter.clone());
-        Ok(Reader { tree, top, sums: make.sums, kept: make.kept, filter, out: None })
+        let (tree, filter, elsewhere) = (make.tree.clone(), make.filter.clone(), make.elsewhere.clone());
+        Ok(Reader { tree, top, sums: make.sums, kept: make.kept, elsewhere, filter, out: None })
     }
 
     /// The same, which leaves this directory out.
@@ -270,17 +272,18 @@ impl Reader {
         Find::Fault(Fault::new(FaultCode::Unsupported, Blame::Local, message).about(shown(&whole)))
     }
 
-    /// The checksums that are kept with a file that is open and has this length and time, if they
-    /// are to be believed.
+    /// The checksums that are kept with a file that is open and has this length and time, or kept
+    /// elsewhere, if they are to be believed.
     fn kept(&self, fd: impl AsFd, stat: &Stat) -> Sums {
         if self.kept == KeptUse::Ignored {
             return Sums::default();
         }
         let mut room = [0; KEPT_SUMS_BYTES_MAX];
-        let len = fgetxattr(fd, KEPT_SUMS_NAME, &mut room[..]).unwrap_or_default();
-        let kept = room.get(..len).and_then(KeptSums::parse);
-        let kept = kept.filter(|kept| kept.is_of(stat.st_size as u64, mtime_of(stat)));
-        kept.map(|kept| kept.file.sums).unwrap_or_default()
+        let len = fgetxattr(&fd, KEPT_SUMS_NAME, &mut room[..]).unwrap_or_default();
+        let is_of_it = |kept: &KeptSums| kept.is_of(stat.st_size as u64, mtime_of(stat));
+        let kept = room.get(..len).and_then(KeptSums::parse).filter(is_of_it);
+        let elsewhere = || self.elsewhere.iter().find_map(|place| place.kept(fd.as_fd()).filter(is_of_it));
+        kept.or_else(elsewhere).map(|kept| kept.file.sums).unwrap_or_default()
     }
 
     /// The same of a file that need not be read. One that cannot be opened has none.

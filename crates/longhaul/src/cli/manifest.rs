@@ -49,11 +49,15 @@ pub struct ManifestMakeArgs {
     /// no file [default: none]
     #[arg(long, value_name = "LIST")]
     pub checksum: Option<OsString>,
-    /// Believe the checksums that a transfer kept with a file (--extra-checksum), if its length and
-    /// time are those of then, and compute only the others: whoever may write to the file may have
-    /// written them
+    /// Believe the checksums that a transfer kept with a file (--extra-checksum), or in this user's
+    /// catalogue, if its length and time are those of then, and compute only the others: whoever
+    /// may write to the file may have written them
     #[arg(long)]
     pub kept_checksums: bool,
+    /// With --kept-checksums look in the catalogue of a daemon too: DIR is its `state` [default:
+    /// that of this user alone]
+    #[arg(long, value_name = "DIR", requires = "kept_checksums")]
+    pub kept_in: Option<OsString>,
     /// Threads that list and read [default: 4 for each CPU, 64 at most]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<OsString>,

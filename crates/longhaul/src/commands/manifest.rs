@@ -42,7 +42,7 @@ pub(super) fn run(verb: &ManifestVerb, context: Context) -> Result<Exit, Error> 
     let telling = ManifestTelling::new(BufWriter::new(io::stdout()), talk);
     let outcome = match verb {
         ManifestVerb::Make(args) => match Location::parse(&args.dir) {
-            Ok(Location::Local(dir)) => local::make(&dir.path, args, telling),
+            Ok(Location::Local(dir)) => local::make(&dir.path, args, context, telling),
             Ok(Location::Daemon(daemon)) => remote::make(&daemon, args, &layers, talk, context, telling),
             Ok(Location::Ssh(_)) => Err(Error::Combination {
                 why: "a manifest of another host's files is made there, or by its daemon",

@@ -25,7 +25,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
 use super::{Context, LogForm};
-use crate::config::{Daemon, MoverConfig, Places};
+use crate::config::{CHECKSUMS, Daemon, MoverConfig, Places};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::jobs::{
@@ -81,6 +81,7 @@ pub(crate) fn run(line: &[OsString], context: Context) -> Result<Exit, Error> {
         privileges::become_user(user).map_err(|source| Error::BecomeUser { user: name(), source })?;
     }
     let socket = io::stdin().as_fd().try_clone_to_owned().map_err(Error::file("use", "the socket to the daemon"))?;
+    let catalogue = daemon.state.as_deref().map(|state| state.join(CHECKSUMS));
     let state = daemon.state.map(OsString::from);
     let places = Places::of(&|name| state.clone().filter(|_| name == "XDG_STATE_HOME"));
     let keys = Arc::new(DaemonKeys {
@@ -93,6 +94,7 @@ pub(crate) fn run(line: &[OsString], context: Context) -> Result<Exit, Error> {
         identity: PathBuf::from(identity),
         known_hosts: path.with_file_name("known_hosts"),
         places,
+        catalogue,
     });
     super::block_on(serve(config, keys, UnixStream::from(socket)))?
 }
@@ -172,9 +174,9 @@ async fn move_once(
         ground: LocalGround::Beneath(config.beneath.clone()),
     };
     tracing::info!(target: "longhaul::serve", "the mover serves the queue {}", output::clean(&place.to_string()));
-    let keys = keys.clone() as Arc<dyn KeyRing>;
+    let (keys, catalogue) = (keys.clone() as Arc<dyn KeyRing>, keys.catalogue.clone());
     let mover = Mover::new((SharedQueue::new(store), place.shelf()), Some(keys), orders, told.clone())?;
-    mover.with_hooks(hooks).run(halt).await
+    mover.with_hooks(hooks).cataloguing(catalogue).run(halt).await
 }
 
 /// The queue of a mover.
@@ -205,6 +207,8 @@ struct DaemonKeys {
     identity: PathBuf,
     known_hosts: PathBuf,
     places: Places,
+    /// The daemon's catalogue of checksums.
+    catalogue: Option<PathBuf>,
 }
 
 impl KeyRing for DaemonKeys {

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use longhaul_engine::{PipeConfig, RootConfig, ServeConfig, Stop, serve_pipe};
+use longhaul_engine::{PipeConfig, RootConfig, ServeConfig, StateFiles, Stop, serve_pipe};
 use rustix::fs::{FileType, fstat};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -53,7 +53,7 @@ pub(super) fn run(
         between: between(context),
         ahead: ahead.map(OsStr::to_owned).or_else(|| asked_for(context)).and_then(|word| word.into_string().ok()),
         // One client, with one session and perhaps a listing.
-        serve: ServeConfig { sessions: SESSIONS, ..Daemon::without_file() },
+        serve: ServeConfig { sessions: SESSIONS, state: state(context), ..Daemon::without_file() },
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let (trigger, stop) = Stop::new();
@@ -65,6 +65,11 @@ pub(super) fn run(
         Ok::<_, Error>(serve_pipe(config, reader, writer, stop).await?)
     })?;
     served.map(|()| Exit::Complete)
+}
+
+/// The state of the account's user.
+fn state(context: Context) -> StateFiles {
+    StateFiles { catalogue: context.places().checksums(), ..StateFiles::default() }
 }
 
 /// The root that a key is confined to. Nobody who may write there shall have a shell by that: the

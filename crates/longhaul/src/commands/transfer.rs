@@ -136,6 +136,7 @@ fn prepare(
     let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
     let job = ends.job(set, settings.targets, &settings.ssh)?;
     let job = Job { claim: settings.claim, dataset: settings.dataset, ..job };
+    let job = job.cataloguing(context.places().checksums());
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;

@@ -57,6 +57,12 @@ impl Places {
         self.state.as_ref().map(|dir| dir.join("queue.db"))
     }
 
+    /// The catalogue of checksums of this user's files, where their file systems do not keep them.
+    /// `None` if the user has no place for it.
+    pub fn checksums(&self) -> Option<PathBuf> {
+        self.in_state(CHECKSUMS)
+    }
+
     /// A file or directory of this user's state. `None` if the user has no place for it.
     pub fn in_state(&self, name: &str) -> Option<PathBuf> {
         self.state.as_ref().map(|dir| dir.join(name))
@@ -122,6 +128,8 @@ impl Places {
     }
 }
 
+/// The name of the catalogue of checksums in a directory of state.
+pub const CHECKSUMS: &str = "checksums";
 const SERVE_CONFIG: &str = "serve.toml";
 const IDENTITY: &str = "identity";
 

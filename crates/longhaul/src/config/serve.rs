@@ -24,10 +24,11 @@ use std::time::Duration;
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    Bounds, DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, SyncGroup, TargetDirs, TreePolicy,
+    Bounds, DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, StateFiles, SyncGroup, TargetDirs,
+    TreePolicy,
 };
 
-use super::parse_rights;
+use super::{CHECKSUMS, parse_rights};
 use crate::error::{Error, Flaw, Origin};
 use crate::location::parse_root;
 
@@ -131,7 +132,10 @@ impl Daemon {
             None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
         };
         daemon.config.file = path.map(Path::to_owned);
-        daemon.config.quotas = daemon.state.as_deref().map(stored::file_in);
+        daemon.config.state = daemon.state.as_deref().map_or_else(StateFiles::default, |state| StateFiles {
+            quotas: Some(stored::file_in(state)),
+            catalogue: Some(state.join(CHECKSUMS)),
+        });
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.
             let [dir] = root.targets.dirs.as_slice() else { continue };
@@ -218,7 +222,7 @@ fn defaults() -> ServeConfig {
         depth: None,
         pin: Pin::Auto,
         rate: None,
-        quotas: None,
+        state: StateFiles::default(),
         bench_bytes: BENCH_BYTES_DEFAULT,
     }
 }

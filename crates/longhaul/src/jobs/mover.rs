@@ -18,6 +18,7 @@ mod tally;
 mod telling;
 
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,8 @@ pub struct Mover {
     id: MoverId,
     aside: LinksAside,
     hooks: Hooks,
+    /// The catalogue of checksums of files that come to this host. `None`: there is none.
+    catalogue: Option<PathBuf>,
     /// Wakes whoever waits for a shard, as one was settled.
     settled: Notify,
 }
@@ -130,7 +133,15 @@ impl Mover {
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
         let aside = LinksAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
-        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, hooks: Hooks::default(), settled: Notify::new() })
+        let (hooks, catalogue, settled) = (Hooks::default(), None, Notify::new());
+        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, hooks, catalogue, settled })
+    }
+
+    /// The same, which keeps checksums of files that come to this host in this catalogue, where
+    /// their file systems do not keep them.
+    #[must_use]
+    pub fn cataloguing(self, catalogue: Option<PathBuf>) -> Mover {
+        Mover { catalogue, ..self }
     }
 
     /// The same, with hooks of this host.

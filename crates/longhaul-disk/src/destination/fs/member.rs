@@ -91,6 +91,8 @@ impl FsTarget {
 
     /// Makes names durable as [`TargetTree::sync_dirs`] does, of these files among others.
     pub(crate) fn sync_dirs_of(&self, staged: &[&Staged]) -> Result<(), DiskError> {
-        self.syncer.dirs(&self.walk, staged)
+        self.syncer.dirs(&self.walk, staged)?;
+        self.rules.extras.catalogue(staged);
+        Ok(())
     }
 }

@@ -8,15 +8,16 @@ use std::os::fd::AsFd;
 use longhaul_core::{Meta, Preserve, RelPath};
 use rustix::io::Errno;
 
+use super::super::body::DiskBody;
 use super::super::dirs::DirHandle;
+use super::super::extras::sums::SumsToCatalogue;
 use super::super::extras::{HeldInode, History};
-#[cfg(test)]
-use super::super::meta::MetaRules;
-use super::super::meta::mode;
+use super::super::meta::{MetaRules, mode};
 use super::super::standing;
 use super::FsTarget;
 #[cfg(test)]
 use super::TreePolicy;
+use crate::catalogue::SumsCatalogue;
 use crate::error::DiskError;
 use crate::stat::times;
 use crate::walk::Dir;
@@ -28,19 +29,45 @@ impl FsTarget {
         FsTarget { rules: MetaRules::under(policy), ..self }
     }
 
+    /// Keeps checksums that its file systems do not keep in a catalogue. `None`: nowhere.
+    #[must_use]
+    pub fn cataloguing(self, catalogue: Option<SumsCatalogue>) -> FsTarget {
+        let MetaRules { modes, extras } = self.rules;
+        FsTarget { rules: MetaRules { modes, extras: extras.cataloguing(catalogue) }, ..self }
+    }
+
+    /// Gives a body of a large file, which will be `path`, its length, mode, extras and times.
+    /// Returns its checksums, if they are to be catalogued.
+    pub(super) fn seal_body(
+        &self,
+        (body, path): (&DiskBody, &RelPath),
+        len: u64,
+        meta: &Meta,
+        preserve: Preserve,
+    ) -> Result<Option<SumsToCatalogue>, DiskError> {
+        let cut = body.handle().kernel().ftruncate(body, len);
+        cut.map_err(|error| body.handle().error("set the length of", error))?;
+        let set = self.set_meta((body, path), Some(self.rules.modes.file(meta, preserve)), meta, preserve);
+        let sums = set.map_err(|error| body.handle().error("set the metadata of", error))?;
+        // One that an earlier session began may be the first of this one.
+        body.mark().device().made(body, b"");
+        Ok(sums)
+    }
+
     /// Sets mode, extras and times of a file of ours that will be `path`. Checksums come first,
     /// with the times that are kept with them, as the system refuses them to an owner who has given
-    /// the file away or may not write to it.
+    /// the file away or may not write to it. Returns them, if they are to be catalogued.
     pub(super) fn set_meta(
         &self,
         (fd, path): (impl AsFd, &RelPath),
         bits: Option<u32>,
         meta: &Meta,
         preserve: Preserve,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<SumsToCatalogue>, Errno> {
+        let mut sums = None;
         if !preserve.sums.is_empty() {
             self.set_times(&fd, meta, preserve)?;
-            self.rules.extras.keep_sums(HeldInode::open(&fd), path, meta.sums.as_deref())?;
+            sums = self.rules.extras.keep_sums(HeldInode::open(&fd), path, meta.sums.as_deref())?;
         }
         if preserve.has_extras() {
             let (extras, inode) = (&self.rules.extras, HeldInode::open(&fd));
@@ -52,7 +79,10 @@ impl FsTarget {
             self.kernel().fchmod(&fd, mode(bits))?;
         }
         // None of these calls changes the times that are set already.
-        if preserve.sums.is_empty() { self.set_times(&fd, meta, preserve) } else { Ok(()) }
+        if preserve.sums.is_empty() {
+            self.set_times(&fd, meta, preserve)?;
+        }
+        Ok(sums)
     }
 
     fn set_times(&self, fd: impl AsFd, meta: &Meta, preserve: Preserve) -> Result<(), Errno> {

@@ -122,6 +122,7 @@ impl FsTarget {
             return Ok(None);
         }
         let mark = Mark::now(&device);
+        let sums = self.rules.extras.to_catalogue_again(&from, from_name);
         let link = |temp: &[u8]| self.kernel().link_between((&from, from_name), (&dir, temp));
         let (temp, ()) = Temp::make(&dir, self.tag, link).map_err(|error| of_link(error, &stat))?;
         // Another file may have taken the first name since it was looked at.
@@ -129,7 +130,7 @@ impl FsTarget {
         if place_of(&made) != place_of(&stat) {
             return Err(LossReason::Changed);
         }
-        Ok(Some(Staged::small(path, temp, Content::Name, (mark, self.load.begin(0)))))
+        Ok(Some(Staged::small(path, temp, Content::Name, (mark, self.load.begin(0))).known_as(None, sums)))
     }
 }
 

@@ -264,8 +264,11 @@ impl FsTarget {
         cut.map_err(|error| body.handle().error("set the length of", error))?;
         self.rules.extras.spare_striped(path, preserve);
         let preserve = Preserve { owner: false, ..preserve };
-        self.set_meta((body, path), Some(self.rules.modes.file(meta, preserve)), meta, preserve)
-            .map_err(|error| body.handle().error("set the metadata of", error))?;
+        let set = self.set_meta((body, path), Some(self.rules.modes.file(meta, preserve)), meta, preserve);
+        // The catalogue knows a file by its length, which a stripe file has not.
+        if let Some(sums) = set.map_err(|error| body.handle().error("set the metadata of", error))? {
+            self.rules.extras.lose_sums(path, &sums);
+        }
         body.mark().device().made(body, b"");
         Ok(())
     }

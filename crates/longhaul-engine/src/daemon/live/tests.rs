@@ -1,7 +1,7 @@
 //! Tests of the list of sessions, and the daemon that they share with other tests.
 
 use super::*;
-use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, reload};
+use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, StateFiles, reload};
 use longhaul_disk::{TargetDirs, TreePolicy};
 
 const READ: Rights = Rights { read: true, create: false, modify: false };
@@ -48,7 +48,7 @@ pub(in super::super) fn daemon(dir: &std::path::Path, client: Option<Rights>, al
         depth: None,
         pin: longhaul_disk::Pin::Auto,
         rate: None,
-        quotas: None,
+        state: StateFiles::default(),
         bench_bytes: longhaul_core::ByteCount(1 << 20),
     };
     let named = reload::open_roots(&config, &BTreeMap::new()).expect("a directory");

@@ -62,8 +62,8 @@ pub(super) fn run(
     let hooks = hooks(args, context)?;
     let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
     let drains = orders.until == MoverEnd::Drained;
-    let mover =
-        Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?.with_hooks(hooks);
+    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?;
+    let mover = mover.with_hooks(hooks).cataloguing(context.places().checksums());
     let ended = block_on(mover.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);

@@ -3,16 +3,21 @@
 //! In: a directory. Out: a sealed manifest. The crate of manifests scans; this file tells what it
 //! finds, shows progress and stops it at a signal.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::kept_sums::KeptSums;
 use longhaul_core::{Fault, FaultCode, RelPath};
-use longhaul_manifest::{Item, KeptUse, Make, ManifestError, Sealed, Watcher, make as make_sealed};
+use longhaul_engine::SumsCatalogue;
+use longhaul_manifest::{Item, KeptElsewhere, KeptUse, Make, ManifestError, Sealed, Watcher, make as make_sealed};
 
 use super::{Output, computed, fault, filter, unknown};
 use crate::cli::ManifestMakeArgs;
+use crate::commands::Context;
+use crate::config::CHECKSUMS;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::signals::{self, Asking, Hangup};
@@ -21,11 +26,12 @@ use crate::signals::{self, Asking, Hangup};
 ///
 /// # Errors
 /// A value that cannot be used.
-pub(super) fn make(dir: &Path, args: &ManifestMakeArgs, telling: Output) -> Result<Exit, Error> {
+pub(super) fn make(dir: &Path, args: &ManifestMakeArgs, context: Context, telling: Output) -> Result<Exit, Error> {
     let out = PathBuf::from(&args.out);
     let mut asked = Make::new(dir, &out);
     asked.sums = computed(args.checksum.as_ref())?;
     asked.kept = if args.kept_checksums { KeptUse::Believed } else { KeptUse::Ignored };
+    asked.elsewhere = catalogues(args, context);
     asked.filter = filter(&args.filters.rules)?;
     if let Some(text) = &args.threads {
         let threads = text.to_str().and_then(|text| text.parse().ok()).filter(|number| (1..=THREADS).contains(number));
@@ -43,6 +49,24 @@ pub(super) fn make(dir: &Path, args: &ManifestMakeArgs, telling: Output) -> Resu
         Err(fault) => telling.failed(&fault),
     }
     Ok(telling.end())
+}
+
+/// The catalogues of checksums that are to be believed.
+fn catalogues(args: &ManifestMakeArgs, context: Context) -> Vec<Arc<dyn KeptElsewhere>> {
+    let own = context.places().checksums().map(SumsCatalogue::at);
+    let named = args.kept_in.as_ref().map(|state| SumsCatalogue::to_read(Path::new(state).join(CHECKSUMS)));
+    let all = own.into_iter().chain(named).filter(|_| args.kept_checksums);
+    all.map(|catalogue| Arc::new(Catalogued(catalogue)) as Arc<dyn KeptElsewhere>).collect()
+}
+
+/// A catalogue of this host, for the scan.
+#[derive(Debug)]
+struct Catalogued(SumsCatalogue);
+
+impl KeptElsewhere for Catalogued {
+    fn kept(&self, file: BorrowedFd<'_>) -> Option<KeptSums> {
+        self.0.find(file)
+    }
 }
 
 /// Scans a directory, tells what it finds, and gives the telling back. `stopped` ends it early.

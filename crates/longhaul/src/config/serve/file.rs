@@ -44,9 +44,10 @@ struct File {
     /// file `identity` beside it; beneath systemd the one that `LoadCredential=identity:FILE` hands
     /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
-    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, and the
-    /// counts for `stored` and `files`. It is made if it does not exist, and only root and the
-    /// daemon's user may write to it. [default: none]
+    /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, the
+    /// counts for `stored` and `files`, and the catalogue of checksums that file systems do not
+    /// keep. It is made if it does not exist, and only root and the daemon's user may write to it.
+    /// [default: none]
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,

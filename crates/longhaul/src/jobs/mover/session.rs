@@ -184,7 +184,7 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
         _ => None,
     };
     let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
-    let job = spec.job(listing.source).ok_or_else(missing)?;
+    let job = spec.job(listing.source).ok_or_else(missing)?.cataloguing(mover.catalogue.clone());
     // Another host may serve the place.
     let of_ground = |fault| Unprepared { fault, at: BreakPlace::Host };
     let (ground, asked) = (mover.orders.ground.clone(), job.clone());
