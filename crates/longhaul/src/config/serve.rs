@@ -12,6 +12,7 @@ mod file;
 mod grants;
 mod mover;
 mod nested;
+mod network;
 mod policy;
 mod stored;
 mod user;
@@ -33,6 +34,7 @@ use crate::location::parse_root;
 
 pub use confinement::{Confine, Confinement};
 pub use mover::MoverConfig;
+pub use stored::grants_in;
 pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
@@ -131,7 +133,7 @@ impl Daemon {
             None => Daemon::parse(Path::new("serve.toml"), "", roots)?,
         };
         daemon.config.file = path.map(Path::to_owned);
-        daemon.config.quotas = daemon.state.as_deref().map(stored::file_in);
+        daemon.config.quotas = daemon.state.as_deref().map(stored::stored_in);
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.
             let [dir] = root.targets.dirs.as_slice() else { continue };
