@@ -65,6 +65,7 @@ mod sums;
 mod swaps;
 mod sync;
 mod terminal;
+mod third_party;
 mod trees;
 mod udp;
 mod usage;

@@ -19,6 +19,7 @@ pub(crate) mod forgery;
 mod forty;
 mod frames;
 mod full;
+mod grants;
 mod joins;
 mod keys;
 mod links;

@@ -4,7 +4,18 @@ use std::fs;
 use std::path::Path;
 
 use super::{counts, left, plant};
-use crate::fixture::{Site, files};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Site, files};
+
+/// Another daemon, which may fetch from that of the site.
+fn other_daemon(site: &Site) -> (Host, Daemon) {
+    let (host, port) = (Host::new(), site.daemon.addr().rsplit_once(':').unwrap().1);
+    let archive = host.make_dir("archive");
+    let config = DaemonConfig::default().line(&format!("third_party.dial = ['127.0.0.1:{port}']"));
+    let config = config.root("archive", &archive, ALL_RIGHTS);
+    let daemon = config.client("tester", site.client.key(), &[("archive", ALL_RIGHTS)]).start(&host);
+    site.client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    (host, daemon)
+}
 
 #[test]
 fn what_the_page_on_replication_tells_to_type_works() {
@@ -12,13 +23,16 @@ fn what_the_page_on_replication_tells_to_type_works() {
     let site = Site::new();
     let host = &site.client;
     plant(&host.path("atlas"));
-    let (mut count, mut digest) = (0, String::new());
+    let other = other_daemon(&site);
+    let (mut count, mut digest, mut order) = (0, String::new(), String::new());
     for command in page.lines().filter_map(|line| line.trim_start().strip_prefix("longhaul ")) {
         let command = command
             .replace("lh://node.example/data", &site.url(""))
             .replace("/data/atlas", host.path("atlas").to_str().unwrap())
             .replace("/mirror/atlas", host.path("mirror/atlas").to_str().unwrap())
             .replace("$SLURM_ARRAY_TASK_ID", "1")
+            .replace("lh://other.example/archive", &other.1.url("archive"))
+            .replace("ORDER", &order)
             .replace("DIGEST", &digest);
         if command.ends_with("--delete plan") {
             files::make(host.path("mirror/atlas/old"), 7, 70);
@@ -28,9 +42,13 @@ fn what_the_page_on_replication_tells_to_type_works() {
         if let Some(printed) = told.stdout_text().lines().last().and_then(|line| line.strip_prefix("digest: ")) {
             digest = printed.to_owned();
         }
+        if let Some((_, named)) = told.stderr.split_once("order ") {
+            order = named.split(' ').next().unwrap().to_owned();
+        }
         count += 1;
     }
-    assert!(count >= 22, "only {count} commands were found");
+    assert!(!order.is_empty() && other.0.path("archive/atlas").exists());
+    assert!(count >= 24, "only {count} commands were found");
     assert!(!host.path("mirror/atlas/old").exists(), "it was planned and moved away");
     assert_eq!(counts(&left(host, "atlas")), [101, 0, 0]);
 }

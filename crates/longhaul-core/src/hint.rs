@@ -290,6 +290,10 @@ hints! {
         "try again later, name directories instead of what lies in them, or ask the daemon's administrator for more 'memory' in [limits]",
     FinishOrAskForUnfinished
         "finish what is left unfinished there, or ask the daemon's administrator for a higher 'unfinished' or a shorter 'partials' in [limits]",
+    AllowDial
+        "ask its administrator to name the host in 'dial' of [third_party] in serve.toml, and to start the daemon again",
+    SignAnotherGrant "run the same command again, which signs another grant",
+    OrderAnew "give the copy again, not by the name of an order: it moves what is missing alone, and says how that ends",
     SendKey "send this key to the daemon's administrator and ask to be let in",
     AskForAuthorisation "ask the daemon's administrator to authorise this key",
     AskAboutNewKey

@@ -52,15 +52,16 @@ mod place;
 mod random;
 mod session;
 mod ssh;
+mod third_party;
 mod workers;
 
 pub use api::{
-    Credentials, Direction, Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, FilesAtRisk, Job,
-    JobDestination, JobSource, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource, LossAt,
-    Metadata, MetadataLoss, Observer, OwnFacts, PathFacts, PathFigures, PathKey, PathMemory, PathRate, Progress,
-    RATE_MIN, Reach, Redial, Remote, RemotePath, Report, RoadFigures, RoadReport, Settings, SkipReason, SshFigures,
-    SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState, Transport,
-    TroubledTarget, Trust, Verify, WayFigures,
+    Credentials, Dialler, Direction, Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, FilesAtRisk, Following,
+    Job, JobDestination, JobSource, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, LocalDest, LocalSource,
+    LossAt, Metadata, MetadataLoss, Observer, OwnFacts, PathFacts, PathFigures, PathKey, PathMemory, PathRate,
+    Progress, RATE_MIN, Reach, Redial, Remote, RemotePath, Report, RoadFigures, RoadReport, Settings, SkipReason,
+    SshFigures, SshHost, Start, StartNote, Stop, StopTrigger, StreamDest, StreamPlace, TargetFigures, TargetState,
+    Transport, TroubledTarget, Trust, Verify, WayFigures,
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
@@ -70,10 +71,10 @@ pub use client::{Observers, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
-    ClientConfig, ClientFigures, ClientUser, FreeReserve, Liveness, MovedSums, PipeConfig, QuotaFile, RateOf,
-    RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures, ServiceHandle,
-    ServiceSums, SessionFigures, SessionPace, StateFiles, Stored, StoredFigures, Stuck, WatchFigures, bind_addresses,
-    serve_deputy, serve_pipe,
+    ClientConfig, ClientFigures, ClientUser, DialRule, DialRuleError, FreeReserve, Liveness, MovedSums, PipeConfig,
+    RateOf, RecentFault, Reloaded, RootConfig, RootFigures, RootTarget, ServeConfig, Service, ServiceFigures,
+    ServiceHandle, ServiceSums, SessionFigures, SessionPace, StateFile, StateFiles, Stored, StoredFigures, Stuck,
+    WatchFigures, bind_addresses, serve_deputy, serve_pipe,
 };
 pub use longhaul_core::{AccountMap, AccountRule, Latency, Rights, TargetId};
 pub use longhaul_disk::{

@@ -122,7 +122,9 @@ async fn a_session_of_which_a_record_is_lost_ends_and_none_begins_after_it() {
     std::fs::write(from.join("f"), vec![7; 16 << 20]).expect("written");
     let [ours, theirs] = [(); 2].map(|()| Arc::new(Identity::generate().expect("a key")));
     let (served, log) = (config(&from, ours.public()), Arc::new(Broken::default()));
-    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None)).await.expect("it listens");
+    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None), (Vec::new(), None))
+        .await
+        .expect("it listens");
     let code = |report: Report| report.fault.map(|fault| fault.code);
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Io));
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Busy));

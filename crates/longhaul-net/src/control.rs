@@ -254,7 +254,12 @@ async fn greet(addr: &str, tcp: TcpStream, config: Arc<ClientConfig>) -> Result<
     Control::new(TlsStream::Client(tls))
 }
 
-async fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
+/// The addresses of `host:port`, as the system's resolver gives them. It has as long as the caller
+/// gives it.
+///
+/// # Errors
+/// [`NetError::BadAddress`], [`NetError::UnknownHost`], [`NetError::Resolve`].
+pub async fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     let port = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     if !matches!(port, Some(Ok(1..))) {
         return Err(NetError::BadAddress { addr: addr.to_owned() });

@@ -97,6 +97,15 @@ impl Identity {
         self.public
     }
 
+    /// The Ed25519 signature of these bytes. Whoever has something signed puts words before it that
+    /// nothing else begins with: TLS signs with the same key.
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        let mut signature = [0; 64];
+        let made = self.pair.sign(bytes);
+        signature.iter_mut().zip(made.as_ref()).for_each(|(byte, made)| *byte = *made);
+        signature
+    }
+
     /// The key in the form that rustls takes.
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
@@ -159,6 +168,16 @@ mod tests {
             "{again}"
         );
         assert_eq!(Identity::load(&path).unwrap().public(), identity.public());
+    }
+
+    #[test]
+    fn a_signature_is_of_one_key_and_of_the_bytes_that_it_signed() {
+        let (one, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let signature = one.sign(b"words");
+        assert!(one.public().has_signed(b"words", &signature));
+        assert!(!one.public().has_signed(b"Words", &signature) && !other.public().has_signed(b"words", &signature));
+        assert!(!one.public().has_signed(b"words", &signature[..63]) && !one.public().has_signed(b"words", &[0; 64]));
+        assert!(!PublicKey::from_bytes([0; 32]).has_signed(b"words", &[0; 64]));
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod udp;
 mod wire;
 
 pub use accept::{Greeted, Listener, greet, greet_tunnelled};
-pub use control::{Control, ControlEnds, WhenLong, control_over, dial_control, dial_control_over};
+pub use control::{Control, ControlEnds, WhenLong, control_over, dial_control, dial_control_over, resolve};
 pub use counters::{LaneCounters, Packets, RoundTrip, SendWaits};
 pub use crowd::Source;
 pub use error::{NetError, NetErrorKind, Over, system_words};

@@ -312,6 +312,17 @@ pub struct OutputOptions {
     /// [default: auto]
     #[arg(long, value_name = "FORM")]
     pub progress: Option<OsString>,
+    /// From daemon to daemon: which one dials the other, destination or source [default:
+    /// destination]
+    #[arg(long, value_name = "SIDE", hide_short_help = true)]
+    pub dialler: Option<OsString>,
+    /// From daemon to daemon: leave once it runs; prints a name for --attach
+    #[arg(long)]
+    pub detach: bool,
+    /// From daemon to daemon: move nothing, and wait for the end of the copy that --detach left by
+    /// this name
+    #[arg(long, value_name = "NAME", hide_short_help = true, conflicts_with_all = ["detach", "dry_run"])]
+    pub attach: Option<OsString>,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -476,8 +487,9 @@ pub const PATH: &str = "path";
 pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
-/// command, and each of them is about one stream, one shard or one dataset.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 5] = ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset"];
+/// command, and each of them is about one stream, one shard or one copy.
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 8] =
+    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "dialler", "detach", "attach"];
 
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ pub(crate) use client::client_keys;
 pub use places::{CHECKSUMS, Places};
 pub use revoke::revoke;
 pub use rights::parse_rights;
-pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, MoverConfig, Watching};
+pub use serve::{CommandLineRoot, Confine, Confinement, Daemon, HttpPlace, MoverConfig, Watching, grants_in};
 pub use strict::check as check_strictly;
 
 /// Reads a config file. A file that others may write to is refused.

@@ -19,7 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 
 use longhaul_engine::accounts::Account;
-use longhaul_engine::{ServeConfig, privileges};
+use longhaul_engine::{DialRule, ServeConfig, privileges};
 use rustix::fs::{Access as Asked, AtFlags, CWD, accessat};
 use rustix::process::geteuid;
 
@@ -86,7 +86,8 @@ pub fn confine(wanted: &Confinement, needs: &[Need], purpose: Purpose) -> Result
     if wanted.when == Confine::Off {
         return Ok(Confined { user, landlock: Layer::Off, seccomp: Layer::Off, reach: None });
     }
-    let (landlock, reach) = match alone().and_then(|()| landlock::restrict(needs)) {
+    let ports: Vec<u16> = wanted.dial.iter().map(DialRule::port).collect();
+    let (landlock, reach) = match alone().and_then(|()| landlock::restrict(needs, &ports)) {
         Ok((said, reach)) => (Layer::Active(said), Some(reach)),
         Err(why) => (Layer::Missing(why), None),
     };

@@ -21,14 +21,14 @@ use longhaul_core::filter::{Filter, Rule, RuleKind};
 use longhaul_core::limits::MEMORY_CHUNKS_MIN;
 use longhaul_core::{ByteCount, ChunkSize, DatasetName, ShardClaim};
 use longhaul_engine::{
-    Congestion, DirectMode, EngineKind, MEMORY_DEFAULT, Protection, Settings, SyncGroup, TargetDirs, Transport,
-    host_memory,
+    Congestion, Dialler, DirectMode, EngineKind, Following, MEMORY_DEFAULT, Protection, Settings, SyncGroup,
+    TargetDirs, Transport, host_memory,
 };
 use longhaul_net::PublicKey;
 
 use crate::cli::{
-    BufferOptions, ChoiceOptions, DeviceOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, PATH, TalkOptions,
-    TransferArgs, WriteOptions,
+    BufferOptions, ChoiceOptions, DeviceOptions, EXCLUDE, ForeignOptions, INCLUDE, KeyOptions, OutputOptions, PATH,
+    TalkOptions, TransferArgs, WriteOptions,
 };
 use crate::error::{Error, Flaw, Origin};
 use crate::values::{self, ColorWhen, ProgressForm};
@@ -68,6 +68,17 @@ pub struct TransferSettings {
     pub claim: Option<ShardClaim>,
     /// The name under which all files appear together. `None`: each appears when it is done.
     pub dataset: Option<DatasetName>,
+    /// How a copy from one daemon to another goes.
+    pub third_party: ThirdPartySettings,
+}
+
+/// How a copy from one daemon to another goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThirdPartySettings {
+    /// Until when it is followed.
+    pub following: Following,
+    /// The daemon that dials the other one.
+    pub dialler: Dialler,
 }
 
 /// The amount and form of output.
@@ -140,6 +151,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     encrypted(engine.transport, engine.protect)?;
     Ok(TransferSettings {
         claim: layers.parsed("claim", &writes.claim, claim)?,
+        third_party: third_party(&args.output, layers)?,
         dataset: layers.parsed("as-dataset", &writes.as_dataset, dataset)?,
         stream: stream::stream(&args.stream, engine.metadata.preserve, layers)?,
         input: stream::input(&args.stream, layers)?,
@@ -251,6 +263,33 @@ fn sync(args: &WriteOptions, layers: &Layers) -> Result<SyncGroup, Error> {
 fn claim(text: &str) -> Result<ShardClaim, Flaw> {
     let form = "CAMPAIGN:SHARD:FENCE:ID: 32 hex digits, two numbers, 32 hex digits";
     text.parse().map_err(|_| Flaw::Form { given: text.to_owned(), form })
+}
+
+fn third_party(args: &OutputOptions, layers: &Layers) -> Result<ThirdPartySettings, Error> {
+    let following = match layers.parsed("attach", &args.attach, order_name)? {
+        Some(id) => Following::Earlier(id),
+        None if args.detach => Following::UntilItRuns,
+        None => Following::ToTheEnd,
+    };
+    let dialler = layers.parsed("dialler", &args.dialler, dialler)?.unwrap_or_default();
+    Ok(ThirdPartySettings { following, dialler })
+}
+
+/// Reads the side that dials.
+fn dialler(text: &str) -> Result<Dialler, Flaw> {
+    match text {
+        "destination" => Ok(Dialler::Destination),
+        "source" => Ok(Dialler::Source),
+        _ => Err(Flaw::Form { given: text.to_owned(), form: "destination or source" }),
+    }
+}
+
+/// Reads the name of an order.
+fn order_name(text: &str) -> Result<[u8; 16], Flaw> {
+    let is_whole = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_whole);
+    let form = "32 hex digits, as --detach printed them";
+    number.map(u128::to_be_bytes).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
 }
 
 /// Reads the name of a dataset.

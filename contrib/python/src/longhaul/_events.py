@@ -179,6 +179,13 @@ class NotKept(_Named):
 
 
 @dataclass(frozen=True)
+class Left(Event):
+    """A copy from one daemon to another goes on without this command."""
+
+    order: str = ""
+
+
+@dataclass(frozen=True)
 class Fault(Event):
     """Something went wrong: one file, or the whole run."""
 
@@ -436,6 +443,7 @@ TYPES: Dict[str, Type[Event]] = {
     "targets": Targets,
     "at_risk": AtRisk,
     "not_kept": NotKept,
+    "left": Left,
     "fault": Fault,
     "entry": Entry,
     "version": Version,

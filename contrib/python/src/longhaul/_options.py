@@ -102,6 +102,9 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     on_missing: str
     allow_same_device: bool
     as_dataset: str
+    dialler: str
+    detach: bool
+    attach: str
     files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
@@ -233,6 +236,9 @@ TRANSFER: Dict[str, Option] = {
     "on_missing": Option("--on-missing", _text),
     "allow_same_device": Option("--allow-same-device", None),
     "as_dataset": Option("--as-dataset", _text),
+    "dialler": Option("--dialler", _text),
+    "detach": Option("--detach", None),
+    "attach": Option("--attach", _text),
     "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),

@@ -69,6 +69,9 @@ pub enum Event {
     /// This side sends, and has changed its lanes, or decided not to; or it dials, and found that
     /// large packets do not pass.
     Lanes(LanesTuned),
+    /// The initiator of a third-party copy leaves, and the order of this name, hex, goes on without
+    /// it.
+    Left(String),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same
     /// fault).
     Fault(Fault),
@@ -186,6 +189,8 @@ pub enum Direction {
     Pull,
     /// Between two local directories.
     Copy,
+    /// From one daemon to another.
+    ThirdParty,
 }
 
 impl Direction {
@@ -195,6 +200,7 @@ impl Direction {
             Direction::Push => "push",
             Direction::Pull => "pull",
             Direction::Copy => "copy",
+            Direction::ThirdParty => "third-party",
         }
     }
 }

@@ -32,12 +32,48 @@ pub struct Job {
     /// or none of them does. `None`: each file appears when it is done.
     #[serde(default)]
     pub dataset: Option<DatasetName>,
+    /// Until when a copy from one daemon to another is followed. Nothing else can be left.
+    #[serde(default)]
+    pub following: Following,
+    /// The daemon that dials the other one in a copy between two.
+    #[serde(default)]
+    pub dialler: Dialler,
+}
+
+/// The daemon that dials the other one in a copy from one to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Dialler {
+    /// The destination's, which fetches.
+    #[default]
+    Destination,
+    /// The sources', which sends.
+    Source,
+}
+
+/// Until when the initiator of a copy from one daemon to another follows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Following {
+    /// To its end: if the initiator ends before, so does the copy.
+    #[default]
+    ToTheEnd,
+    /// Until a session of it stands; it then goes on without the initiator.
+    UntilItRuns,
+    /// No copy is begun. An earlier one of this name, whose initiator left, is waited for.
+    Earlier([u8; 16]),
+}
+
+impl Following {
+    /// Whether it is about a copy that was begun before.
+    pub(crate) fn is_of_earlier(self) -> bool {
+        matches!(self, Following::Earlier(_))
+    }
 }
 
 impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
-        Job { from, to, claim: None, expected: None, dataset: None }
+        let (following, dialler) = (Following::default(), Dialler::default());
+        Job { from, to, claim: None, expected: None, dataset: None, following, dialler }
     }
 
     /// The same job by this claim.
@@ -65,6 +101,11 @@ impl Job {
     /// Sends sources of this host to a path of a daemon.
     pub fn push(sources: Vec<LocalSource>, daemon: Reach, path: RemotePath) -> Job {
         Job::between(JobSource::Local(sources), JobDestination::Remote(daemon, path))
+    }
+
+    /// Has one daemon fetch paths of another.
+    pub fn third_party(from: Reach, paths: Vec<RemotePath>, to: Reach, path: RemotePath) -> Job {
+        Job::between(JobSource::Remote(from, paths), JobDestination::Remote(to, path))
     }
 
     /// Fetches paths of a daemon to this host.

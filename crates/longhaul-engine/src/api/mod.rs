@@ -21,8 +21,8 @@ pub use event::{
 pub(crate) use expected::FileDifference;
 pub use expected::{ExpectedFile, ExpectedFiles};
 pub use job::{
-    Credentials, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath, SshHost,
-    StreamDest, StreamPlace, Trust,
+    Credentials, Dialler, Following, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath,
+    SshHost, StreamDest, StreamPlace, Trust,
 };
 pub use losses::{LossAt, MetadataLoss};
 pub use memory::{PathFacts, PathKey, PathMemory, PathRate};

@@ -17,9 +17,11 @@ use longhaul_net::{
 use longhaul_proto::Message;
 use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::udp_lanes::UDP_LANES_MOST;
+use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{self, Far, Flow, Request, Transfer, Welcome};
 use tokio::sync::mpsc;
 
+use super::Run;
 use super::ahead::{self, EarlyLanes};
 use super::answer::{accept_answer, log_agreed};
 use super::dialling::{LaneWays, UdpDoor, begin_over, udp_door};
@@ -28,7 +30,6 @@ use super::retry::Patience;
 use super::ssh::{self, NearSide, SshCosts, Ways};
 use super::start_event::StartEvent;
 use super::wish::Wish;
-use super::{Publishing, Run};
 use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, Reach, Remote, Transport, Verify};
 use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MAX, LANES_QUIC, LANES_UDP};
 use crate::faults::dial_fault;
@@ -38,7 +39,7 @@ use crate::lanes::join::try_path;
 use crate::lanes::replace::Replacement;
 use crate::lanes::udp::join::UdpTerms;
 use crate::session;
-use crate::session::handshake::{self, Shown};
+use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
 use crate::session::unasked::FirstFlight;
 
@@ -71,6 +72,8 @@ pub(crate) struct Dialling {
     pub(crate) first: Option<FirstPage>,
     /// Sessions of the run so far.
     pub(crate) sessions: u64,
+    /// The grant by which it fetches. `None`: by the rights of its own key.
+    pub(crate) grant: Option<SignedGrant>,
 }
 
 impl Run {
@@ -103,8 +106,10 @@ impl Run {
     ) -> Result<Agreed, Fault> {
         // No lane would join: nothing shall be begun.
         self.settings.congestion.try_over(self.transport())?;
-        let (again, early, shown) = (dialling.patience.met(), EarlyLanes::default(), self.shown(role));
-        let when_long = (!again && self.dials_early()).then(|| self.dial_early(remote, &early));
+        let (again, early, shown) = (dialling.patience.met(), EarlyLanes::default(), self.shown(role, dialling));
+        // Nobody knows the key of lanes by a grant before that was heard.
+        let is_first = !again && shown.grant.is_none();
+        let when_long = (is_first && self.dials_early()).then(|| self.dial_early(remote, &early));
         let near = (self.near(), &self.ssh, when_long);
         let Reached { mut control, ways } = connect_over(remote, self.paths.as_slice(), again, Some(near)).await?;
         if !control.peer_addr.ip().is_unspecified() {
@@ -118,22 +123,20 @@ impl Run {
         let mut transfer = self.transfer(role, wish.far.clone(), dialling.run, chunk_max, (lanes, lanes_max))?;
         begin_over(&mut transfer.flow, transport, (&wish, broken));
         let hello = handshake::hello(Request::Transfer(Box::new(transfer.clone())), wish.units);
-        let hello = shown.announced_by(hello);
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
-        let is_long = control.rtt >= budget::FAR && !again && !self.settings.dry_run;
+        let is_long = control.rtt >= budget::FAR && is_first && !self.settings.dry_run;
         let count = if is_long { lanes } else { 0 };
         let (mut ahead, ahead_since) = early
             .take(&control)
             .unwrap_or_else(|| (ahead::connect(&connect, &self.paths, transport, count), Instant::now()));
         let udp_to = udp_door(&control, ways.clone());
         let early_udp = self.ask_early(&control, &udp_to, transport, count);
-        let (first, asked) = (say_first(dialling, &transfer, &control).await, Instant::now());
-        let wait =
-            handshake::patience([again.then_some(handshake::TAKE_OVER), shown.claim.map(|_| handshake::CLAIM_KEPT)]);
-        let behind = shown.messages().chain(wish.parts()).chain(first);
-        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, hello, behind, wait).await?;
+        let (first, asked) = (say_first(dialling, first_flight(&transfer, &control)).await, Instant::now());
+        let wait = shown.patience(again.then_some(handshake::TAKE_OVER));
+        let said = shown.around(hello).chain(wish.parts()).chain(first);
+        let (welcome, granted) = handshake::ask(&mut control.reader, &mut control.writer, said, wait).await?;
         shown.need(&welcome).and_then(|()| handshake::need_udp(transport, &welcome, &granted))?;
         accept_answer(&mut transfer, &welcome, &granted)?;
         shown.claim.iter().for_each(|_| self.observer.claim_kept());
@@ -163,13 +166,6 @@ impl Run {
         Ok(Agreed { control, transfer, welcome, events, granted: granted.count, lanes_max, replacement, telling })
     }
 
-    /// The claim and the dataset that the daemon is shown behind the hello. Where this side
-    /// receives, its own directory keeps the claim, and a dataset is staged there.
-    fn shown(&self, role: Role) -> Shown {
-        let Publishing { claim, dataset } = self.publishing.clone();
-        if role == Role::Sender { Shown { claim, dataset } } else { Shown::default() }
-    }
-
     /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which
     /// need to know neither a key nor a session before their handshakes are over, to the one place
     /// that the route leads to.
@@ -193,7 +189,7 @@ impl Run {
 
     /// How many lanes to ask for at first, and at most, over a path of this round trip with so many
     /// buffers.
-    fn lanes_wanted(&self, rtt: Duration, slots: usize, over: message::Transport) -> (u32, u32) {
+    pub(super) fn lanes_wanted(&self, rtt: Duration, slots: usize, over: message::Transport) -> (u32, u32) {
         let is_tcp = over == message::Transport::Tcp;
         let known = self.known.lanes().map(|lanes| lanes.min(LANES_KNOWN_MAX)).filter(|_| is_tcp);
         let (first, most) = match (over, known) {
@@ -218,7 +214,7 @@ impl Run {
     }
 
     /// The request of a transfer in which this side has `role`.
-    fn transfer(
+    pub(super) fn transfer(
         &self,
         role: Role,
         far: Far,
@@ -395,9 +391,9 @@ fn lanes_over(ways: Option<&Ways>, lanes: u32, wanted: message::Transport) -> (u
 }
 
 /// The first page of a push, with what goes before it. No message where none is to be said.
-async fn say_first(dialling: &mut Dialling, transfer: &Transfer, control: &Control) -> Vec<Message> {
+async fn say_first(dialling: &mut Dialling, flight: FirstFlight) -> Vec<Message> {
     match &mut dialling.first {
-        Some(first) => first.take(first_flight(transfer, control)).await,
+        Some(first) => first.take(flight).await,
         None => Vec::new(),
     }
 }

@@ -59,16 +59,20 @@ impl KnownPath {
 
     /// Looks the path of a control connection up. What is known counts if the round trip is about
     /// what it was then.
-    pub(crate) async fn meet(&self, control: &Control) {
-        if control.peer_addr.ip().is_unspecified() || control.rtt.is_zero() {
-            return;
-        }
+    pub(crate) fn meet(&self, control: &Control) -> impl Future<Output = ()> + Send + use<'_> {
         let key = PathKey {
             peer: control.peer_key,
             remote: control.peer_addr.ip(),
             local: control.local_addr.ip(),
             interface: control.interface(),
         };
+        self.meet_over(key, control.rtt)
+    }
+
+    async fn meet_over(&self, key: PathKey, rtt: Duration) {
+        if key.remote.is_unspecified() || rtt.is_zero() {
+            return;
+        }
         let known = match self.memory.clone() {
             Some(memory) => {
                 let asked = key.clone();
@@ -76,7 +80,7 @@ impl KnownPath {
             }
             None => None,
         };
-        self.met(key, control.rtt, known);
+        self.met(key, rtt, known);
     }
 
     fn met(&self, key: PathKey, rtt: Duration, known: Option<PathFacts>) {

@@ -6,9 +6,10 @@
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made. `list` asks
-//! what is there. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
-//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
-//! `publishing` says how what is moved gets its names. The session loops do the rest.
+//! what is there. `order` has one daemon fetch from another. `ssh` reaches a host that has no
+//! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
+//! refuses settings that no session could keep; `publishing` says how what is moved gets its names.
+//! The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -20,10 +21,11 @@ mod from_stream;
 pub(crate) mod known_path;
 pub(crate) mod list;
 pub(crate) mod local_copy;
-mod missing;
+pub(crate) mod missing;
+mod order;
 mod possible;
 mod publishing;
-mod retry;
+pub(crate) mod retry;
 mod session;
 pub(crate) mod sets;
 pub(crate) mod ssh;
@@ -31,17 +33,16 @@ mod start_event;
 mod stream;
 mod trees;
 pub(crate) mod udp_way;
-mod wish;
+pub(crate) mod wish;
 
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
 pub use trees::{Observers, run_between, run_into};
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role, hint};
+use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
 use longhaul_disk::{Affinity, Shape, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
@@ -52,7 +53,6 @@ use crate::api::{
     RemotePath, Report, Settings, Stop, Transport, WayFigures,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
-use crate::journals::presence::Presence;
 use crate::lanes::dial::DialObserver;
 use crate::lanes::dial::paths::{Paths, WithPaths};
 use crate::lanes::dial::segments::Segments;
@@ -62,10 +62,8 @@ use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::expected_source::ExpectedSource;
 use crate::session::handshake;
-use crate::session::opened::Destination;
 use crate::session::sender::first_page::FirstPage;
 use crate::session::totals::Totals;
-use crate::session::{receiver, sender};
 use crate::workers::blocking;
 use connect::{Agreed, Dialling};
 use known_path::{KnownPath, WithKnownPath};
@@ -91,7 +89,7 @@ pub async fn run(
     };
     let paths = Paths::new(&settings.paths);
     // In a pull the daemon searches, and lanes over several paths say little about one of them.
-    let is_push = matches!(job.to, JobDestination::Remote(..));
+    let is_push = matches!(job.to, JobDestination::Remote(..)) && !matches!(job.from, JobSource::Remote(..));
     let memory = credentials.as_ref().and_then(|ours| ours.memory.clone());
     let memory = memory.filter(|_| is_push && settings.paths.is_empty() && !settings.dry_run);
     let known = KnownPath::new(memory);
@@ -135,9 +133,9 @@ pub async fn run(
         (JobSource::Stream(_), JobDestination::Stream(_)) => {
             Err(Fault::new(FaultCode::Usage, Blame::Local, "a stream goes into no other stream"))
         }
-        (JobSource::Remote(..), JobDestination::Remote(..)) => {
-            Err(Fault::new(FaultCode::Usage, Blame::Local, "copying from one daemon to another is not built yet")
-                .hint(hint::Program::PullThenPush))
+        (JobSource::Remote(from, paths), JobDestination::Remote(to, path)) => {
+            let ends = (from, paths, to, path, (job.following, job.dialler));
+            return order::carried_out(&run, credentials, ends, &*observer, begun).await;
         }
     };
     if result.is_ok() {
@@ -277,13 +275,7 @@ impl Run {
         let machinery = self.machinery(Role::Sender, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
         let plan = self.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
         let sending = plan.sending(tree.clone(), machinery, self.wanted(), false);
-        let telling = agreed.telling.clone();
-        let presence = Arc::<Presence>::default();
-        let link = self.link(agreed, &plan, presence.clone());
-        sender::run(link, sending, course).await;
-        self.udp.session_over(presence.heard_at());
-        telling.over(course.totals.fault.as_ref());
-        course.totals.fault.take().map_or(Ok(()), Err)
+        self.send_within(agreed, (sending, &plan), |_| (), course).await
     }
 
     async fn pull(self, remote: &Remote, paths: Vec<RemotePath>, dest: &LocalDest) -> Result<Totals, Fault> {
@@ -357,37 +349,6 @@ impl Run {
         self.receive_once(agreed, destination, paths, course).await
     }
 
-    /// Receives these paths in a session that was agreed on.
-    async fn receive_once(
-        &self,
-        agreed: Agreed,
-        destination: Destination,
-        paths: &[RemotePath],
-        course: &mut ReceiveCourse,
-    ) -> Result<(), Fault> {
-        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
-        let tops: Option<BTreeSet<Vec<u8>>> =
-            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
-        let destination = match tops {
-            Some(tops) => Destination { landing: destination.landing.only(tops), ..destination },
-            None => destination,
-        };
-        let buffers = self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
-        let plan = self.plan(&agreed, Role::Receiver, SkippedDigests::Kept);
-        let telling = agreed.telling.clone();
-        let presence = destination.presence.clone();
-        let link = self.link(agreed, &plan, presence.clone());
-        let own = match paths {
-            [source] if !contents(source) => source.path.name(),
-            _ => None,
-        };
-        let receiving = plan.receiving(destination, buffers, self.asked(own));
-        receiver::run(link, receiving, course).await;
-        self.udp.session_over(presence.heard_at());
-        telling.over(course.totals.fault.as_ref());
-        course.totals.fault.take().map_or(Ok(()), Err)
-    }
-
     /// Begins the dials of a run: draws its secret and its patience.
     pub(crate) fn dialling(&self) -> Result<Dialling, Fault> {
         let run = nonce()?;
@@ -400,6 +361,7 @@ impl Run {
             sync: None,
             first: None,
             sessions: 0,
+            grant: None,
         })
     }
 

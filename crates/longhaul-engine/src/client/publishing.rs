@@ -3,11 +3,13 @@
 //! In: the job. Out: what the daemon is shown, and the wish for a dataset where this side receives.
 //! It opens nothing.
 
-use longhaul_core::{Blame, DatasetName, Fault, ShardClaim};
+use longhaul_core::{Blame, DatasetName, Fault, Role, ShardClaim};
 
 use super::Run;
+use super::connect::Dialling;
 use crate::place::dataset::DatasetWish;
 use crate::session::course::SendCourse;
+use crate::session::handshake::Shown;
 
 /// How a run publishes what it moves.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,14 @@ impl Run {
     pub(super) fn dataset_wish(&self) -> Option<DatasetWish> {
         let name = self.publishing.dataset.clone()?;
         Some(DatasetWish::new(name, self.settings.if_exists))
+    }
+
+    /// Gives what the daemon is shown around the hello. Where this side receives, its own directory
+    /// keeps the claim, and a dataset is staged there.
+    pub(super) fn shown(&self, role: Role, dialling: &Dialling) -> Shown {
+        let (Publishing { claim, dataset }, grant) = (self.publishing.clone(), dialling.grant.clone());
+        let none = Shown { grant, ..Shown::default() };
+        if role == Role::Sender { Shown { claim, dataset, ..none } } else { none }
     }
 
     /// Ends a push whose dataset has appeared, as the `fault` of the daemon says, though it was not

@@ -2,34 +2,43 @@
 //! event.
 //!
 //! In: a control channel, and lanes that have joined or are being dialled. Out: a [`ControlLink`],
-//! and the facts of the start event.
+//! the facts of the start event, and what a session received.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longhaul_core::Role;
+use longhaul_core::{Fault, Role};
 use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{self, GrantedLanes, Welcome};
 use tokio::sync::mpsc;
 
-use super::Run;
 use super::connect::Agreed;
-use crate::api::{Direction, Event, LaneKind, Observer, Start, StartNote};
-use crate::budget;
+use super::{Run, contents};
+use crate::api::{Direction, Event, LaneKind, Observer, RemotePath, Start, StartNote};
+use crate::budget::{self, SessionBuffers};
 use crate::journals::presence::Presence;
 use crate::lanes::JoinedLane;
 use crate::lanes::rules::LaneRules;
 use crate::session;
 use crate::session::channel::{ReadHalf, WriteHalf};
 use crate::session::control::{ControlLink, ControlLinkParts};
-use crate::session::handshake;
+use crate::session::course::{ReceiveCourse, SendCourse};
+use crate::session::opened::Destination;
 use crate::session::plan::{LaneNumbers, LanePlan, Plan, ReceivePlan};
+use crate::session::sender::{self, Sending};
+use crate::session::{handshake, receiver};
 
 impl Run {
     /// The plan of a session with a daemon. `digests` says who learns the roots of skipped files,
     /// where the user wants them.
     pub(crate) fn plan(&self, agreed: &Agreed, role: Role, digests: SkippedDigests) -> Plan {
+        self.plan_receiving(agreed, role, ReceivePlan::of_settings(&self.settings, digests))
+    }
+
+    /// The same with these rules of a receiver.
+    pub(crate) fn plan_receiving(&self, agreed: &Agreed, role: Role, receiving: ReceivePlan) -> Plan {
         let first = agreed.granted;
         // Those beyond the usual number were of use to an earlier run, and may be of none now.
         let is_remembered = self.settings.lanes.is_none() && self.known.lanes().is_some();
@@ -38,8 +47,70 @@ impl Run {
         let numbers = LaneNumbers { first, least, usual, most: agreed.lanes_max };
         let lanes = LanePlan::of_client(&self.settings, &agreed.transfer, &agreed.welcome, numbers, agreed.control.rtt);
         let lanes = LanePlan { known_congestion: self.known.congestion(), ..lanes };
-        let receiving = ReceivePlan::of_settings(&self.settings, digests);
         Plan::agreed(role, &agreed.transfer, &agreed.welcome, lanes, receiving).comparing(agreed.transfer.preserve.sums)
+    }
+
+    /// Receives these paths in a session that was agreed on.
+    pub(super) async fn receive_once(
+        &self,
+        agreed: Agreed,
+        destination: Destination,
+        paths: &[RemotePath],
+        course: &mut ReceiveCourse,
+    ) -> Result<(), Fault> {
+        let slots = budget::slots(self.settings.memory, agreed.welcome.chunk_max)?;
+        let buffers = self.machinery(Role::Receiver, slots, agreed.lanes_max, agreed.welcome.chunk_max)?;
+        let plan = self.plan(&agreed, Role::Receiver, SkippedDigests::Kept);
+        self.receive_within(agreed, (destination, paths), (buffers, &plan), |_| (), course).await
+    }
+
+    /// The same through these buffers and by this plan, once `set_up` was done to the session's
+    /// link.
+    pub(crate) async fn receive_within(
+        &self,
+        agreed: Agreed,
+        (destination, paths): (Destination, &[RemotePath]),
+        (buffers, plan): (SessionBuffers, &Plan),
+        set_up: impl FnOnce(&mut ControlLink),
+        course: &mut ReceiveCourse,
+    ) -> Result<(), Fault> {
+        let tops: Option<BTreeSet<Vec<u8>>> =
+            paths.iter().map(|p| if contents(p) { None } else { p.path.name().map(<[u8]>::to_vec) }).collect();
+        let destination = match tops {
+            Some(tops) => Destination { landing: destination.landing.only(tops), ..destination },
+            None => destination,
+        };
+        let telling = agreed.telling.clone();
+        let presence = destination.presence.clone();
+        let mut link = self.link(agreed, plan, presence.clone());
+        set_up(&mut link);
+        let own = match paths {
+            [source] if !contents(source) => source.path.name(),
+            _ => None,
+        };
+        let receiving = plan.receiving(destination, buffers, self.asked(own));
+        receiver::run(link, receiving, course).await;
+        self.udp.session_over(presence.heard_at());
+        telling.over(course.totals.fault.as_ref());
+        course.totals.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// Sends in a session that was agreed on, by this plan, once `set_up` was done to its link.
+    pub(crate) async fn send_within(
+        &self,
+        agreed: Agreed,
+        (sending, plan): (Sending, &Plan),
+        set_up: impl FnOnce(&mut ControlLink),
+        course: &mut SendCourse,
+    ) -> Result<(), Fault> {
+        let telling = agreed.telling.clone();
+        let presence = Arc::<Presence>::default();
+        let mut link = self.link(agreed, plan, presence.clone());
+        set_up(&mut link);
+        sender::run(link, sending, course).await;
+        self.udp.session_over(presence.heard_at());
+        telling.over(course.totals.fault.as_ref());
+        course.totals.fault.take().map_or(Ok(()), Err)
     }
 
     /// The link of a session with a daemon.

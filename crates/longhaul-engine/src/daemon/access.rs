@@ -11,11 +11,6 @@ use super::strangers::unknown;
 use super::{ClientConfig, Daemon, RootConfig};
 
 impl Daemon {
-    /// Whether a client has this key.
-    pub(super) fn knows(&self, key: &PublicKey) -> bool {
-        self.config.clients.iter().any(|c| c.key == *key)
-    }
-
     /// The client behind a key.
     pub(super) fn client(&self, key: &PublicKey) -> Result<&ClientConfig, Fault> {
         self.config.clients.iter().find(|c| c.key == *key).ok_or_else(|| unknown(key))

@@ -5,12 +5,13 @@
 //! needs, or the refusal. Says nothing to the client itself, so that another door may ask the same.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANES_MAX};
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
 use longhaul_disk::EngineKind;
-use longhaul_net::{Congestion, Control, Protection, PublicKey, TransportFacts};
+use longhaul_net::{Congestion, Protection, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection, need_share};
@@ -18,9 +19,12 @@ use super::audit::SessionAudit;
 use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::deputy::{DaemonLink, LinkedSession};
+use super::follower::FOLLOWER_BYTES;
+use super::grants::LentRights;
 use super::listing::{ListedNames, Places};
 use super::live::{MayModify, Needs};
 use super::memory::Measured;
+use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
 use super::request::hear_rest;
 use super::root_places::RootPlace;
@@ -45,6 +49,8 @@ pub(super) enum Admitted {
     Listing(Box<ListedNames>),
     /// A session to begin.
     Session(Box<Admission>),
+    /// The end of an order of the client's to tell.
+    OrderEnd(AwaitedEnd),
 }
 
 /// A session that is allowed and has what it needs.
@@ -70,6 +76,10 @@ pub(super) struct Admission {
 pub(super) struct Holdings {
     /// Its records.
     pub(super) audit: Arc<SessionAudit>,
+    /// The key of the client whose rights it has.
+    pub(super) client: PublicKey,
+    /// The grant by which the other side has them. `None`: it is that client.
+    pub(super) lent: Option<LentRights>,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
     /// In a deputy: what it has of the daemon, which is told before another session of the run
@@ -80,50 +90,51 @@ pub(super) struct Holdings {
     pub(super) place: RunSeat,
 }
 
-/// Answers whether `request` is allowed, and takes what it needs. A transfer shows this behind its
-/// hello.
+/// Answers whether `request` of `client` is allowed, and takes what it needs. The other side has
+/// proved a key, at an address. A transfer shows this around its hello.
 pub(super) async fn admit(
     daemon: &Arc<Daemon>,
-    control: &mut Control,
-    request: Request,
-    shown: Shown,
+    (peer, reader): ((PublicKey, SocketAddr), &mut ReadHalf),
+    client: &ClientConfig,
+    (request, shown): (Request, Shown),
 ) -> Result<Admitted, Fault> {
-    let client = daemon.client(&control.peer_key)?.clone();
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots => Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, &client, places()?)))),
+        Request::Roots => Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, client, places()?)))),
         Request::List { root, path } => {
-            let (config, rights) = daemon.root(&client, &root)?;
+            let (config, rights) = daemon.root(client, &root)?;
             need(rights.read, "read", config)?;
             let (tree, _, path) = daemon.spot(&root, path).await?;
             ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
-            let (config, rights) = daemon.root(&client, &root)?;
+            let (config, rights) = daemon.root(client, &root)?;
             // They are its own: who may only push sees them too.
             need(rights.read || rights.create, "read", config)?;
-            let Principal { principal, .. } = daemon.principal(&client);
+            let Principal { principal, .. } = daemon.principal(client);
             let (set, store, path) = daemon.spot(&root, path).await?;
             ListedNames::partials((set, store), principal, path, places()?)
                 .await
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            let audit = daemon.live.audit.session(&client, control.peer_addr);
-            let prepared = prepare((daemon, audit), &client, (*transfer, shown), &mut control.reader).await;
+            let audit = daemon.live.audit.session(client, peer);
+            let prepared = prepare((daemon, audit), client, (*transfer, shown), reader).await;
             prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
         }
+        Request::Order { id } => daemon.runs.orders().ends().find(client.key, id).map(Admitted::OrderEnd),
     }
 }
 
 /// Admits a transfer: it is authorised, its places are reserved, its side is opened, and its
 /// buffers are mapped, in this order.
-async fn prepare(
+pub(super) async fn prepare(
     (daemon, audit): (&Arc<Daemon>, Arc<SessionAudit>),
     client: &ClientConfig,
     (mut transfer, shown): (Transfer, Shown),
     reader: &mut ReadHalf,
 ) -> Result<Admission, Fault> {
+    let followed = if shown.order.is_some() { FOLLOWER_BYTES as u64 } else { 0 };
     // Before anybody makes room for it, or an earlier session of its run ends for it.
     authorise(daemon, client, &transfer)?;
     transfer.flow.udp_beside_tcp &= has_udp(daemon, &transfer);
@@ -154,7 +165,8 @@ async fn prepare(
     let _watch = bounds::within(daemon, client, roots.first().copied(), &mut side, place.trigger());
     let all = memory_of(daemon, client, &roots);
     let chunk_max = side.chunk_max(&transfer).min(budget::largest_chunk(all, transfer.chunk));
-    let needed = needed(all, &transfer, &side, measured, chunk_max)?;
+    let mut needed = needed(all, &transfer, &side, measured, chunk_max)?;
+    needed.reserve += followed;
     let memory = needed.memory;
     if let Some(link) = &daemon.live.link {
         link.reserve(needed.first()).await;
@@ -168,7 +180,8 @@ async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let holdings = Holdings { audit, _session: session, linked, _watch, buffers, place };
+    let (lent, of) = (None, client.key);
+    let holdings = Holdings { audit, client: of, lent, _session: session, linked, _watch, buffers, place };
     let client = client.name.clone();
     Ok(Admission {
         client,
@@ -199,7 +212,7 @@ impl Daemon {
 
 /// Checks that this build understands a transfer, that the client may ask for it, and that the
 /// congestion control exists that it names.
-fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
+pub(super) fn authorise(daemon: &Daemon, client: &ClientConfig, transfer: &Transfer) -> Result<(), Fault> {
     if transfer.set != 0
         || !transfer.initiator
         || transfer.lanes == 0

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord, AuditWho};
 use super::deputy::{AskedWords, Outcome};
+use crate::session::handshake::HeardRequest;
 use longhaul_core::{Fault, FaultCode};
 
 /// A request of a known key.
@@ -25,13 +26,25 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The request, if one was heard.
-    pub(super) fn new(request: Option<&Request>, key: PublicKey, peer: SocketAddr) -> Asked {
+    /// A grant that was shown before anything was asked for.
+    pub(super) fn by_grant(peer: (PublicKey, SocketAddr)) -> Asked {
+        Asked { what: "grant", ..Asked::new(None, peer) }
+    }
+
+    /// The request that was heard, if one was, with what was shown around it.
+    pub(super) fn heard(heard: Option<&HeardRequest>, peer: (PublicKey, SocketAddr)) -> Asked {
+        let asked = Asked::new(heard.map(|heard| &heard.request), peer);
+        let is_order = heard.is_some_and(|heard| heard.shown.order.is_some());
+        if is_order { Asked { what: "order", ..asked } } else { asked }
+    }
+
+    fn new(request: Option<&Request>, (key, peer): (PublicKey, SocketAddr)) -> Asked {
         let (place, what) = match request {
             None => (None, "nothing that could be understood"),
             Some(Request::Roots) => (None, "roots"),
             Some(Request::List { root, path }) => (Some((root, path)), "list"),
             Some(Request::Partials { root, path }) => (Some((root, path)), "list of partials"),
+            Some(Request::Order { .. }) => (None, "end of an order"),
             Some(Request::Transfer(transfer)) => match &transfer.far {
                 Far::Destination { root, path, .. } => (Some((root, path)), "push"),
                 Far::Sources { sources, .. } => (sources.first().map(|first| (&first.root, &first.path)), "pull"),

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use longhaul_core::{Escaped, Fault, FaultCode};
+use longhaul_net::PublicKey;
 use serde::{Deserialize, Serialize};
 
 use super::ClientConfig;
@@ -163,13 +164,14 @@ impl Auditor {
         self.0.as_ref().map(|log| log.ready())
     }
 
-    /// The records of one session of a client at this address.
-    pub(super) fn session(&self, client: &ClientConfig, peer: SocketAddr) -> Arc<SessionAudit> {
+    /// The records of one session of a client whose other side has proved this key, at this
+    /// address.
+    pub(super) fn session(&self, client: &ClientConfig, (key, peer): (PublicKey, SocketAddr)) -> Arc<SessionAudit> {
         let session = SessionAudit {
             log: self.0.clone(),
             client: client.name.clone(),
             // As texts, once: each record has them.
-            key: client.key.to_string(),
+            key: key.to_string(),
             peer: peer.to_string(),
             begun: Instant::now(),
             name: OnceLock::new(),

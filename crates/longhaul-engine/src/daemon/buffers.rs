@@ -124,6 +124,11 @@ impl Buffers {
         lock(&self.share).share.absorb(share);
     }
 
+    /// Takes this many of its bytes out of the session's claim: they may outlive it.
+    pub(super) fn split(&self, bytes: u64) -> Share {
+        lock(&self.share).share.split(bytes)
+    }
+
     /// Has `slab` use the claimed bytes, and claim more for each further buffer that must be there
     /// at the same time.
     pub(super) fn feed(&self, slab: &Slab) {

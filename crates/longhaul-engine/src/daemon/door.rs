@@ -250,13 +250,16 @@ pub(super) async fn receive(current: Arc<Current>, stream: TcpStream, peer: Sock
     }
 }
 
-/// Brings a private lane to its session, if its key is a client's.
+/// Brings a private lane to its session, if its key is a client's, or that of a grant's bearer.
 pub(super) async fn bring_private(daemon: &Daemon, stream: LaneStream, key: PublicKey) {
     if let Ok(client) = daemon.client(&key) {
         return match client.uid() {
             Some(uid) => daemon.live.deputies.bring_private(uid, stream, key).await,
             None => daemon.registry.bring_private(stream, key).await,
         };
+    }
+    if daemon.live.grants.has_bearer(&key) {
+        return daemon.registry.bring_private(stream, key).await;
     }
     tracing::debug!(target: "longhaul::serve", peer = ?stream.peer_addr(), %key, "a lane with an unknown key");
 }

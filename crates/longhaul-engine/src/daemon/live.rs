@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::audit::{Auditor, SessionAudit};
 use super::deputy::{DaemonLink, Deputies};
+use super::dials::Abroad;
 use super::drain::Drain;
+use super::grants::Grants;
 use super::quotas::Quotas;
 use super::rates::RateLimits;
 use super::root_places::RootPlaces;
@@ -51,6 +53,10 @@ pub(super) struct LiveSessions {
     pub(super) quotas: Quotas,
     /// The memory that they leave.
     pub(super) spare: SpareMemory,
+    /// The rights of clients that some run by.
+    pub(super) grants: Grants,
+    /// The daemon as others know it. `None` where a client's grant is of no use.
+    pub(super) abroad: Option<Arc<Abroad>>,
 }
 
 /// A session that runs.

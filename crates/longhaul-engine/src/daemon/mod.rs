@@ -9,30 +9,38 @@
 //! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
-//! source or destination, and `listing` answers requests to list. `runs` lets a client take over
-//! from itself; `shares` divides the daemon's sessions, memory and listings among clients,
-//! `root_places` the sessions of a root and their memory; `buffers` is the memory of one session;
-//! `bounds` has a destination seem smaller than its disk, by what `quotas` counts; `memory` grants
-//! measurements; `rates` sets the rate of each session; `collect` decides when abandoned partials
-//! go. `audit` records what clients do to files, `asked` a request before it is judged, `tallies`
-//! counts, `ending` tells the end of a session, and `watch` has figures for whoever watches. A
-//! client that has a user of this host is served by a `deputy`, a process of that user. `pipe` is a
-//! daemon for one client behind an ssh session, whose paths are an `account`'s; `liveness` shows
-//! whether all of it lives. It knows no command line.
+//! source or destination, and `listing` answers requests to list. `grants` honours rights that
+//! clients lend to others; `order` fetches for a client from another daemon (`order_fetch`), or
+//! sends there (`order_send`), by sessions of `order_session`, where `dials` allows it,
+//! `order_places` bound how many of these are under way, `order_ends` remember how they ended,
+//! and its `follower` tells that client; `bearer` is whoever asks, by rights of its own or lent
+//! ones. `runs` lets a client take over from itself; `shares` divides the daemon's sessions, memory
+//! and listings among clients, `root_places` the sessions of a root and their memory; `buffers` is
+//! the memory of one session; `bounds` has a destination seem smaller than its disk, by what
+//! `quotas` counts; `memory` grants measurements; `rates` sets the rate of each session; `collect`
+//! decides when abandoned partials go. `audit` records what clients do to files, `asked` a request
+//! before it is judged, `tallies` counts, `ending` tells the end of a session, and `watch` has
+//! figures for whoever watches. A client that has a user of this host is served by a `deputy`, a
+//! process of that user. `pipe` is a daemon for one client behind an ssh session, whose paths are
+//! an `account`'s; `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
 mod admission;
 mod asked;
 mod audit;
+mod bearer;
 mod bounds;
 mod buffers;
 mod collect;
 mod current;
 mod deputy;
+mod dials;
 mod door;
 mod drain;
 mod ending;
+mod follower;
+mod grants;
 mod handle;
 mod listing;
 mod live;
@@ -40,6 +48,12 @@ mod liveness;
 mod lobby;
 mod memory;
 mod notices;
+mod order;
+mod order_ends;
+mod order_fetch;
+mod order_places;
+mod order_send;
+mod order_session;
 mod pipe;
 mod quotas;
 mod rates;
@@ -51,6 +65,7 @@ mod serve;
 mod shares;
 mod side;
 mod spare;
+mod state_file;
 mod strangers;
 mod tallies;
 mod watch;
@@ -76,7 +91,9 @@ use account::PipeAccount;
 use audit::Auditor;
 use current::Current;
 use deputy::Deputies;
+use dials::Abroad;
 use door::Listening;
+use grants::Grants;
 use live::LiveSessions;
 use lobby::Lobby;
 use notices::Notices;
@@ -87,13 +104,15 @@ use shares::ClientShares;
 pub use audit::{AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho};
 pub use bounds::{Bounds, FreeReserve};
 pub use deputy::{Broker, BrokerAnswer, BrokerRequest, serve_deputy};
+pub use dials::{DialRule, DialRuleError};
 pub use door::bind_addresses;
 pub use handle::{ClientFigures, RateOf, ServiceFigures, ServiceHandle, SessionFigures, StoredFigures};
 pub use live::SessionPace;
 pub use liveness::{Liveness, Stuck};
 pub use pipe::{PipeConfig, serve_pipe};
-pub use quotas::{QuotaFile, Stored};
+pub use quotas::Stored;
 pub use reload::{Changes, Reloaded};
+pub use state_file::StateFile;
 pub use tallies::{MovedSums, RecentFault, ServiceSums};
 pub use watch::{RootFigures, RootTarget, WatchFigures};
 
@@ -166,7 +185,7 @@ pub struct ClientUser {
 pub struct StateFiles {
     /// Where the counts of what is stored outlive the daemon. `None`: they do not. A running daemon
     /// keeps the first.
-    pub quotas: Option<Arc<dyn QuotaFile>>,
+    pub quotas: Option<Arc<dyn StateFile>>,
     /// The catalogue of checksums that file systems do not keep with their files. `None`: those are
     /// not kept.
     pub catalogue: Option<PathBuf>,
@@ -287,12 +306,13 @@ impl Service {
     /// # Errors
     /// A [`Fault`] that names the root or address that cannot be had.
     pub async fn start(config: ServeConfig, identity: Arc<Identity>) -> Result<Service, Fault> {
-        Service::start_at(config, identity, Vec::new(), (None, None)).await
+        Service::start_at(config, identity, Vec::new(), (None, None), (Vec::new(), None)).await
     }
 
     /// The same at sockets that were passed to this process, in place of the configuration's
     /// addresses, if there are any. Records of what clients do go to `audit`. Clients that have a
-    /// user need a broker.
+    /// user need a broker. For clients that order it to fetch from another daemon it dials where
+    /// `dial` allows. The grants that were used up outlive it in `used`.
     ///
     /// # Errors
     /// The same, and a [`Fault`] that names a socket at which it cannot listen.
@@ -301,6 +321,7 @@ impl Service {
         identity: Arc<Identity>,
         passed: Vec<OwnedFd>,
         (audit, broker): (Option<Arc<dyn AuditLog>>, Option<Broker>),
+        (dial, used): (Vec<DialRule>, Option<Arc<dyn StateFile>>),
     ) -> Result<Service, Fault> {
         let deputies = Deputies::of(broker);
         reload::need_broker(&deputies, &config)?;
@@ -315,10 +336,13 @@ impl Service {
         let listening = listeners.iter().map(|(l, _)| (l.local_addr(), identity.public())).collect();
         let (trigger, stop) = Stop::new();
         let quotas = Quotas::open(config.state.quotas.clone())?;
+        let grants = Grants::open(used)?;
         let mut daemon = Daemon::new(config, Roots { named: roots, ..Roots::default() }, affinity, stop);
         daemon.live = daemon.live.clone().served_by(deputies);
         daemon.live.audit = Auditor::new(audit);
         daemon.live.quotas = quotas;
+        daemon.live.grants = grants;
+        daemon.live.abroad = Some(Arc::new(Abroad { identity, dial }));
         reload::set_limits(&daemon);
         let liveness = Liveness::of(daemon.runs.rounds().clone());
         let current = Arc::new(Current::new(daemon));

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::Fault;
 use longhaul_net::{PublicKey, Seldom, Source, Tally};
 
 /// The reports that are due.
@@ -41,6 +42,18 @@ impl Notices {
             tracing::warn!(target: "longhaul::session", %peer, %key, config, "an unknown key was refused: the config names no client of this key");
         } else {
             tracing::debug!(target: "longhaul::session", %peer, %key, "an unknown key was refused");
+        }
+        has_line
+    }
+
+    /// Records that a grant was refused which a key showed that is no client's. Returns whether it
+    /// had a line of its own.
+    pub(super) fn grant_refused(&self, (peer, key): (SocketAddr, PublicKey), why: &Fault) -> bool {
+        let has_line = self.book().refused(Instant::now(), Source::of(peer.ip()));
+        if has_line {
+            tracing::warn!(target: "longhaul::session", %peer, %key, code = why.code.name(), "refused: {why}");
+        } else {
+            tracing::debug!(target: "longhaul::session", %peer, %key, "refused: {why}");
         }
         has_line
     }

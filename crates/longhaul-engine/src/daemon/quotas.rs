@@ -3,11 +3,10 @@
 //!
 //! In: claims of sessions before they make a file, and the file once it has its name. Out: whether
 //! the bounds of the client and of the root leave room, and the counts as text for a
-//! [`QuotaFile`], from which the next daemon begins. It knows no directory: what others remove is
+//! [`StateFile`], from which the next daemon begins. It knows no directory: what others remove is
 //! taken out by whoever writes the text. It decides nothing about free space.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,23 +14,9 @@ use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_net::PublicKey;
 
 use super::bounds::Bounds;
+use super::state_file::StateFile;
 use super::{ClientConfig, RootConfig};
 use crate::workers::blocking;
-
-/// Where the counts outlive the daemon.
-pub trait QuotaFile: fmt::Debug + Send + Sync {
-    /// The text that was stored last. `None` if there is none yet.
-    ///
-    /// # Errors
-    /// A [`Fault`] that names the place.
-    fn load(&self) -> Result<Option<String>, Fault>;
-
-    /// Stores a text in place of the last one: after a crash there is one of them, whole.
-    ///
-    /// # Errors
-    /// A [`Fault`] that names the place.
-    fn store(&self, text: &str) -> Result<(), Fault>;
-}
 
 /// Bytes and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +34,7 @@ pub(super) type ClientInRoot = (PublicKey, String);
 #[derive(Clone, Default)]
 pub(super) struct Quotas {
     book: Arc<Mutex<Book>>,
-    file: Option<Arc<dyn QuotaFile>>,
+    file: Option<Arc<dyn StateFile>>,
 }
 
 #[derive(Default)]
@@ -133,7 +118,7 @@ impl Quotas {
     /// # Errors
     /// The fault of the file, or [`FaultCode::Usage`] with the line that is wrong: what nobody can
     /// read bounds nobody.
-    pub(super) fn open(file: Option<Arc<dyn QuotaFile>>) -> Result<Quotas, Fault> {
+    pub(super) fn open(file: Option<Arc<dyn StateFile>>) -> Result<Quotas, Fault> {
         let mut book = Book::default();
         let text = file.as_ref().map_or(Ok(None), |file| file.load())?;
         for (account, stored) in parse(text.as_deref().unwrap_or_default())? {
@@ -284,7 +269,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Page(Mutex<Option<String>>);
 
-    impl QuotaFile for Page {
+    impl StateFile for Page {
         fn load(&self) -> Result<Option<String>, Fault> {
             Ok(self.0.lock().expect("whole").clone())
         }
@@ -349,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_counts_outlive_the_daemon_and_claims_do_not() {
-        let page: Arc<dyn QuotaFile> = Arc::new(Page::default());
+        let page: Arc<dyn StateFile> = Arc::new(Page::default());
         let quotas = Quotas::open(Some(page.clone())).expect("a new one");
         let (mine, yours) = (account(1, "a b"), account(2, "r"));
         quotas.claim(&mine, Stored::file(5)).expect("room");

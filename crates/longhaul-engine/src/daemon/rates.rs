@@ -37,6 +37,8 @@ pub(super) struct RateClaim {
     weight: u32,
     /// The rate that it keeps by itself, bytes/s. `None` for no rate.
     own_rate: Option<u64>,
+    /// The same where it keeps that only if it is told, even beneath no cap.
+    told_rate: Option<u64>,
     /// The caps beneath which it stands. Sessions beneath the same cap share it.
     caps: BTreeSet<Cap>,
 }
@@ -65,7 +67,12 @@ impl RateClaim {
     pub(super) fn new(client: &ClientConfig, roots: &[&RootConfig], own: Option<u64>) -> RateClaim {
         let of_roots = roots.iter().map(|root| Cap::Root(root.name.clone()));
         let caps = of_roots.chain([Cap::All, Cap::Client(client.key)]).collect();
-        RateClaim { weight: client.weight, own_rate: own, caps }
+        RateClaim { weight: client.weight, own_rate: own, told_rate: None, caps }
+    }
+
+    /// The same of a session whose two sides are daemons: its own rate was asked for by a third.
+    pub(super) fn told(self) -> RateClaim {
+        RateClaim { told_rate: self.own_rate, ..self }
     }
 }
 
@@ -177,7 +184,7 @@ fn shares(claims: &[&RateClaim], caps: &BTreeMap<Cap, u64>) -> Vec<Option<u64>> 
     }
     // Sessions that no cap stopped keep only their own rate, if they have one.
     let is_held = |claim: &RateClaim| claim.caps.iter().any(|cap| caps.contains_key(cap));
-    rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| is_held(claim))).collect()
+    rates.iter().zip(claims).map(|(rate, claim)| rate.filter(|_| is_held(claim)).or(claim.told_rate)).collect()
 }
 
 fn weight(claim: &RateClaim) -> f64 {
@@ -195,7 +202,15 @@ mod tests {
     type Claimed = (RateClaim, Vec<(Cap, u64)>);
 
     fn claim(weight: u32, own: Option<u64>, caps: &[(Cap, u64)]) -> Claimed {
-        (RateClaim { weight, own_rate: own, caps: caps.iter().map(|(cap, _)| cap.clone()).collect() }, caps.to_vec())
+        (
+            RateClaim {
+                weight,
+                own_rate: own,
+                told_rate: None,
+                caps: caps.iter().map(|(cap, _)| cap.clone()).collect(),
+            },
+            caps.to_vec(),
+        )
     }
 
     fn root(name: &str) -> Cap {
@@ -317,7 +332,7 @@ mod tests {
     fn sessions_hear_when_others_come_and_go_and_when_a_cap_is_set() {
         let rates = RateLimits::default();
         rates.set(Cap::All, Some(1000));
-        let all = || RateClaim { weight: 1, own_rate: None, caps: BTreeSet::from([Cap::All]) };
+        let all = || RateClaim { weight: 1, own_rate: None, told_rate: None, caps: BTreeSet::from([Cap::All]) };
         let ((tx, mut first), (other, mut second)) = (unbounded_channel(), unbounded_channel());
         let (_first, rate) = rates.enter(all(), tx);
         assert_eq!(rate, Some(1000));
@@ -331,5 +346,19 @@ mod tests {
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(70)))));
         rates.set(Cap::All, None);
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(None))));
+    }
+
+    #[test]
+    fn the_rate_that_a_third_asked_for_holds_beneath_caps_and_without() {
+        let rates = RateLimits::default();
+        let cap = Cap::Root("r".to_owned());
+        let claim = RateClaim { own_rate: Some(70), caps: [cap.clone()].into(), ..RateClaim::default() };
+        let (sink, mut told) = unbounded_channel();
+        let (_entered, rate) = rates.enter(claim.told(), sink);
+        assert_eq!(rate, Some(70));
+        rates.set(cap.clone(), Some(50));
+        assert!(matches!(told.try_recv(), Ok(SessionEvent::OwnRate(Some(50)))));
+        rates.set(cap, None);
+        assert!(matches!(told.try_recv(), Ok(SessionEvent::OwnRate(Some(70)))));
     }
 }

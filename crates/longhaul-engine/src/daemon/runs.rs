@@ -14,6 +14,7 @@ use longhaul_core::{Blame, DatasetName, Fault, FaultCode, RelPath, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
+use super::order_places::OrderPlaces;
 use crate::api::{Stop, StopTrigger};
 use crate::session::course::CommittedVersions;
 use crate::session::idle::Activity;
@@ -37,6 +38,7 @@ pub(super) struct Runs {
     /// The datasets that runs have had appear, the latest last.
     published: Arc<Mutex<VecDeque<(Name, PublishedDataset)>>>,
     rounds: SessionRounds,
+    orders: OrderPlaces,
 }
 
 /// A session that lives.
@@ -66,6 +68,11 @@ impl Runs {
     /// The loops of the sessions.
     pub(super) fn rounds(&self) -> &SessionRounds {
         &self.rounds
+    }
+
+    /// The runs that clients have this daemon begin.
+    pub(super) fn orders(&self) -> &OrderPlaces {
+        &self.orders
     }
 
     /// Takes a place for another session of a run, once an earlier one has let go.

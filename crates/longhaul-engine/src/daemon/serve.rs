@@ -5,34 +5,37 @@
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
-use longhaul_net::{Congestion, Control, LaneMemory, TransportFacts};
+use longhaul_net::{Congestion, Control, LaneMemory, Seat, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer, VERSION,
-    Welcome, extras_carried,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer,
+    VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
-use super::admission::{Admission, Admitted, admit, congestion, udp_lanes};
+use super::admission::{Admission, Admitted, Holdings, congestion, udp_lanes};
 use super::asked::Asked;
 use super::audit::{AuditDeed, AuditRecord};
+use super::bearer::{Bearer, Ordered};
 use super::current::Current;
 use super::ending::EndedSession;
 use super::handle::shown;
 use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
+use super::order;
 use super::rates::Entered;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
-use crate::budget::{self};
+use crate::budget;
 use crate::lanes::event::LaneListener;
 use crate::lanes::registry::{Expecting, Registered};
 use crate::lanes::replace::{LaneGrants, Replacement};
@@ -56,21 +59,39 @@ use crate::session::{receiver, sender};
 pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     let daemon = current.now();
     let peer = control.peer_addr;
-    // Before anything that it says is looked at.
-    if !daemon.knows(&control.peer_key) {
+    let known = daemon.client(&control.peer_key).ok().cloned();
+    // Before anything else that it says is looked at.
+    let lent = if known.is_some() { None } else { strangers::hear_grant(&daemon, &mut control).await };
+    if known.is_none() && lent.is_none() {
         return strangers::refuse(&daemon, control).await;
     }
+    let lent = match lent.transpose() {
+        Ok(lent) => lent,
+        Err(fault) => return strangers::refuse_grant(&daemon, control, fault).await,
+    };
+    let Some(client) = lent.as_ref().map(|lent| lent.client.clone()).or(known) else { return };
     // Until it has a session, which is counted otherwise, or its answer.
-    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
-    let Some(place) = daemon.lobby.client(control.peer_key) else {
-        daemon.notices.crowded(peer, control.peer_key);
+    let bearer = lent.as_ref().map(|_| control.peer_key);
+    let Some(place) = daemon.lobby.place(client.key, bearer) else {
+        daemon.notices.crowded(peer, client.key);
         daemon.live.tallies.crowded();
         return strangers::turn_away(&daemon, control, busy("connections that have not begun")).await;
     };
     // The user's own process hears it, if that is not this one.
-    if let Some(uid) = uid.filter(|_| daemon.live.link.is_none()) {
-        return deputy::relay(current, control, uid, place).await;
+    if let Some(uid) = client.uid().filter(|_| daemon.live.link.is_none()) {
+        return deputy::relay(current, control, uid, place.0).await;
     }
+    hear_out((daemon, &current), control, Bearer { client, lent }, place).await;
+}
+
+/// Hears what is asked for, and answers it.
+async fn hear_out(
+    (daemon, current): (Arc<Daemon>, &Current),
+    mut control: Control,
+    bearer: Bearer,
+    place: (Seat, Option<Seat>),
+) {
+    let peer = control.peer_addr;
     let heard = handshake::hear(&mut control.reader).await;
     // One of another version may say as much.
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
@@ -80,13 +101,16 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
         link.reserve_first().await;
     }
-    let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
+    let asked = Asked::heard(heard.as_ref().ok(), (control.peer_key, peer));
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
-        Ok(HeardRequest { request, shown, .. }) => admit(&daemon, &mut control, request, shown).await,
+        Ok(HeardRequest { request, shown, .. }) => {
+            let other_side = ((control.peer_key, peer), &mut control.reader);
+            bearer.admit(&daemon, other_side, (request, shown)).await
+        }
         Err(fault) => Err(fault),
     };
     match admitted {
-        Ok(Admitted::Listing(names)) => {
+        Ok((Admitted::Listing(names), _)) => {
             let told = names.tell(&mut control.writer).await;
             daemon.live.spare.freed();
             asked.listed(&daemon, told.as_ref().err().map(|fault| fault.code));
@@ -94,11 +118,21 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
             }
         }
-        Ok(Admitted::Session(admission)) => {
+        Ok((Admitted::Session(admission), ordered)) => {
+            // An order has a place of its own, which outlives its sessions.
             drop(place);
-            run_session((&daemon, &current), control, *admission, units).await;
+            match ordered {
+                None => run_session((&daemon, current), control, *admission, units).await,
+                Some(ordered) => {
+                    let Ordered { client, judged, asked: wanted } = *ordered;
+                    let (daemon, admitted) = (daemon.clone(), (client, *admission));
+                    order::carry_out((daemon, current), control, admitted, judged, (wanted, asked)).await;
+                }
+            }
             daemon.live.spare.freed();
         }
+        // It keeps its place while it waits.
+        Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
             drop(place);
@@ -175,7 +209,7 @@ async fn run_session(
 }
 
 /// The accounts of a session.
-fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
+pub(super) fn account(daemon: &Daemon, admission: &Admission) -> SessionAccount {
     let root = match &admission.transfer.far {
         Far::Destination { root, .. } => root.to_string(),
         Far::Sources { sources, .. } => match sources.split_first() {
@@ -220,7 +254,7 @@ async fn welcome(
     admission.holdings.audit.admitted(shown(&welcome.session), admission.holdings.place.trigger());
     let what = Some(admission.description.as_str());
     admission.holdings.audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what, ..AuditRecord::default() });
-    let live = daemon.live.enter(welcome.session, listed(daemon, &control, admission, observer.clone()));
+    let live = daemon.live.enter(welcome.session, listed(daemon, control.peer_addr, admission, observer.clone()));
     let (count, transport) = (admission.lanes, admission.transfer.flow.transport);
     let listener = Arc::new(events.0.clone());
     let expecting = expecting(&control, (welcome.session, admission), listener);
@@ -250,16 +284,17 @@ async fn welcome(
 }
 
 /// A session in the list of those that run.
-fn listed(daemon: &Daemon, control: &Control, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
+pub(super) fn listed(daemon: &Daemon, peer: SocketAddr, admission: &Admission, counter: Arc<SessionCounter>) -> Live {
     let may_modify = match &admission.side {
         Side::Receive(_, Policy { may_modify: true, .. }) => MayModify::Yes,
         _ => MayModify::No,
     };
-    let uid = daemon.client(&control.peer_key).ok().and_then(ClientConfig::uid);
+    let key = admission.holdings.client;
+    let uid = daemon.client(&key).ok().and_then(ClientConfig::uid);
     Live {
-        key: control.peer_key,
+        key,
         client: admission.client.clone(),
-        peer: control.peer_addr,
+        peer,
         what: admission.description.clone(),
         protection: handshake::from_wire(admission.transfer.protect),
         transport: transport_name(admission.transfer.flow.transport),
@@ -294,6 +329,7 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
             | extras_carried(admission.transfer.preserve)
             | handshake::transport_caps(admission.transfer.flow.transport)
             | if is_early { CAP_UDP_EARLY } else { 0 }
+            | if admission.holdings.lent.is_some() { CAP_BY_GRANT } else { 0 }
             | handshake::udp_beside_tcp_caps(&admission.transfer.flow)
             | match &admission.side {
                 Side::Receive(destination, _) => {
@@ -399,14 +435,23 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
             if course.totals.fault.is_some() {
                 holdings.place.remember(course.committed);
             }
+            use_up(&holdings, &course.totals).await;
             course.totals
         }
         Side::Send(source, wanted, _) => {
             let mut course = SendCourse::default();
             let is_timed = measured.is_some_and(Measured::is_timed);
             sender::run(link, plan.sending(source, buffers, wanted, is_timed), &mut course).await;
+            use_up(&holdings, &course.totals).await;
             course.totals
         }
+    }
+}
+
+/// Uses up the grant of a session whose run is complete.
+async fn use_up(holdings: &Holdings, totals: &Totals) {
+    if let (Some(lent), None) = (&holdings.lent, &totals.fault) {
+        lent.used_up().await;
     }
 }
 

@@ -253,6 +253,14 @@ impl Share {
         self.shares.given_back.notify_waiters();
     }
 
+    /// Makes a part of the claim one of its own.
+    pub(super) fn split(&mut self, amount: u64) -> Share {
+        let mut other = self.shares.claim_later(self.client);
+        other.amount = amount.min(self.amount);
+        self.amount -= other.amount;
+        other
+    }
+
     /// Its amount.
     pub(super) fn amount(&self) -> u64 {
         self.amount
@@ -298,6 +306,19 @@ mod tests {
         assert!(share.grow(50).is_ok() && share.amount() == 110);
         drop(other);
         assert_eq!(shares.taken(), (110, 150));
+    }
+
+    #[test]
+    fn a_part_of_a_claim_outlives_the_rest() {
+        let shares = ClientShares::growing("memory", 100, 10);
+        let key = PublicKey::from_bytes([1; 32]);
+        let mut share = shares.claim(key, 60).expect("it fits");
+        let part = share.split(20);
+        assert_eq!((share.amount(), part.amount(), shares.taken()), (40, 20, (60, 100)));
+        drop(share);
+        assert_eq!(shares.taken(), (20, 100));
+        drop(part);
+        assert!(shares.taken() == (0, 100) && !shares.has_any(key));
     }
 
     #[test]

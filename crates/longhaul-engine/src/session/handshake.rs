@@ -101,7 +101,8 @@ pub(crate) async fn answer(reader: &mut ReadHalf) -> Result<Message, Fault> {
     answer_within(reader, HANDSHAKE).await
 }
 
-async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Message, Fault> {
+/// The same within another time.
+pub(crate) async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Message, Fault> {
     match tokio::time::timeout(patience, read_message(reader)).await {
         Err(_) => Err(unanswered()),
         Ok(Ok(Some(Message::Refuse(fault)))) => Err(fault.seen_from_afar()),
@@ -112,16 +113,16 @@ async fn answer_within(reader: &mut ReadHalf, patience: Duration) -> Result<Mess
     }
 }
 
-/// Asks for a transfer by a hello, with the parts of the request that follow it, and waits at most
-/// the given time for the answer. Returns the agreement and the lanes to dial.
+/// Asks for a transfer by a hello, with what goes before it and the parts of the request that
+/// follow it, and waits at most the given time for the answer. Returns the agreement and the lanes
+/// to dial.
 pub(crate) async fn ask(
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
-    hello: Message,
-    parts: impl Iterator<Item = Message>,
+    said: impl Iterator<Item = Message>,
     patience: Duration,
 ) -> Result<(Welcome, GrantedLanes), Fault> {
-    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, hello, parts), patience).await? else {
+    let Message::Welcome(welcome) = heard_while_telling(reader, tell(writer, said), patience).await? else {
         return Err(unexpected());
     };
     if welcome.version != VERSION {
@@ -138,9 +139,8 @@ pub(crate) async fn ask(
 }
 
 /// Sends the request part by part, as fast as the other side takes it in.
-async fn tell(writer: &mut WriteHalf, hello: Message, parts: impl Iterator<Item = Message>) -> Result<(), Fault> {
-    write_message(writer, &hello).await?;
-    for part in parts {
+async fn tell(writer: &mut WriteHalf, said: impl Iterator<Item = Message>) -> Result<(), Fault> {
+    for part in said {
         if tokio::time::timeout(PART_TAKEN_MAX, write_message(writer, &part)).await.is_err() {
             let why = "the other side takes in nothing more of the list of what to send";
             return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now));
@@ -183,13 +183,17 @@ pub(crate) struct HeardRequest {
     pub(crate) request: Request,
     /// The units that its maker takes if it receives.
     pub(crate) units: Units,
-    /// The claim and the dataset that it shows behind the hello.
+    /// The things that it shows before the hello and behind it.
     pub(crate) shown: Shown,
 }
 
-/// Reads a hello, and what is shown behind it.
+/// Reads a hello, and what is shown before it and behind it.
 pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<HeardRequest, Fault> {
-    let Message::Hello(hello) = answer(reader).await? else { return Err(unexpected()) };
+    let (grant, said) = match answer(reader).await? {
+        Message::ShownGrant(grant) => (Some(grant), answer(reader).await?),
+        said => (None, said),
+    };
+    let Message::Hello(hello) = said else { return Err(unexpected()) };
     if hello.version_min > VERSION || hello.version_max < VERSION {
         return Err(Fault::new(
             FaultCode::Unsupported,
@@ -216,7 +220,7 @@ pub(crate) async fn hear(reader: &mut ReadHalf) -> Result<HeardRequest, Fault> {
             transfer.flow.transport = Transport::Udp;
         }
     }
-    let shown = hear_shown(reader, hello.caps, &request).await?;
+    let shown = Shown { grant, ..hear_shown(reader, hello.caps, &request).await? };
     Ok(HeardRequest { request, units, shown })
 }
 

@@ -206,7 +206,8 @@ fn requests() -> impl Strategy<Value = Request> {
     });
     let lists = (words(), paths()).prop_map(|(root, path)| Request::List { root, path });
     let partials = (words(), paths()).prop_map(|(root, path)| Request::Partials { root, path });
-    prop_oneof![transfers, Just(Request::Roots), lists, partials]
+    let orders = any::<[u8; 16]>().prop_map(|id| Request::Order { id });
+    prop_oneof![transfers, Just(Request::Roots), lists, partials, orders]
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {

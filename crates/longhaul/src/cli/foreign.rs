@@ -194,7 +194,6 @@ const OF_TRANSFERS: &[Foreign] = &[
         why: "a report of its own is not built yet",
         instead: "--json > FILE, or 2> FILE for what is said to people",
     },
-    Foreign { names: &["--detach"], why: "it is not built yet", instead: "leave it out" },
     Foreign {
         names: &[
             "--backup",

@@ -53,11 +53,11 @@ name DEST if that is no directory and does not end in a slash. `-` as DEST is st
 nothing";
 
 pub(super) const COPY_LOCATIONS: &str = "\
-SOURCE... and DEST are paths, [USER@]HOST:PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host; a trailing slash: a directory's contents";
+SOURCE... and DEST are paths, [USER@]HOST:PATH or lh://HOST[:PORT]/ROOT/PATH, one side or both on this host, or both at daemons; a trailing slash: a directory's contents";
 
 pub(super) const COPY_LOCATIONS_LONG: &str = "\
 SOURCE... are files and directories, DEST is where they go: PATH, [USER@]HOST:PATH, to which ssh leads, or \
-lh://HOST[:PORT]/ROOT/PATH, one side or both on this host (from one other host to another: pull, then push). A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
+lh://HOST[:PORT]/ROOT/PATH, one side or both on this host, or lh:// on both sides: then the daemon of DEST fetches from that of SOURCE. A directory with a trailing slash means its contents. A directory lands as DEST/NAME; DEST is made \
 where it is missing; one file takes the name DEST if that is no directory and does not end in a slash. `-` as DEST is standard output";
 
 macro_rules! codes {
@@ -126,6 +126,7 @@ Examples:
   longhaul copy --if-exists verify /data/run7 /backup/      compares digests, copies what differs
   longhaul copy /data/run7 lh://node.example/atlas/         as push does
   longhaul copy lh://node.example/atlas/run7 /data/         as pull does
+  longhaul copy lh://a.example/x/run7 lh://b.example/y/     no byte passes this host
 
 ",
     values!(),

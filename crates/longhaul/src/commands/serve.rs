@@ -31,7 +31,7 @@ use self::watch::WatchParts;
 use super::{Context, LogForm};
 use crate::admin::{self, AdminSocket, place};
 use crate::cli::ServeArgs;
-use crate::config::{ClientFile, CommandLineRoot, Daemon, MoverConfig, check_strictly};
+use crate::config::{ClientFile, CommandLineRoot, Daemon, MoverConfig, check_strictly, grants_in};
 use crate::confine::{self, Confined, OwnFiles, Purpose};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -259,7 +259,9 @@ async fn listen_until_stopped(
         tokio::task::spawn_blocking(move || outlived(child));
         Broker::over(socket)
     });
-    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker)).await?;
+    let used = sources.fixed.state.as_deref().map(grants_in);
+    let abroad = (sources.fixed.confinement.dial.clone(), used);
+    let service = Service::start_at(config, identity, sockets, (watch.audit(), broker), abroad).await?;
     watch.runs(&service);
     let figures = MoverFigures::default();
     let mut mover = mover.map(|mover| MoverBeside::hear(mover, figures.clone())).transpose()?;

@@ -25,6 +25,10 @@ use crate::settings::{self, TransferSettings};
 /// # Errors
 /// An error that is found before the form of output is known.
 pub(super) fn run(mut args: SyncArgs, context: Context) -> Result<Exit, Error> {
+    if args.transfer.output.detach || args.transfer.output.attach.is_some() {
+        let why = "a sync ends with its sums, and a copy that was left (--detach, --attach) does not tell them";
+        return Err(combination(why, "leave it out, or use longhaul copy"));
+    }
     let step = match args.rule.delete.as_deref().map(|step| step.to_str()) {
         None => {
             let told = compared(&mut args)?;

@@ -1,8 +1,10 @@
 //! `push`, `pull`, `copy`: make a job of the engine from locations and options, and tell its run.
 //!
 //! In: parsed arguments. Out: the run's exit. Owns the rule which locations go together. Moves no
-//! data itself. `out` has the forms of a destination on this host, `input` those of sources.
+//! data itself. `out` has the forms of a destination on this host, `input` those of sources, and
+//! `between` what is special about copies between two daemons.
 
+mod between;
 mod input;
 mod out;
 
@@ -25,7 +27,7 @@ use crate::location::{DEFAULT_PORT, DaemonPath, LocalPath, Location, SshPath};
 use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, SyncTold, Talker, Telling};
-use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, TransferSettings};
+use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, ThirdPartySettings, TransferSettings};
 use crate::signals::{self, Asking, Hangup};
 
 /// The direction that the command's name allows.
@@ -135,7 +137,8 @@ fn prepare(
     }
     let end_of_stream = ends.given().map_or(EndOfStream::NoStream, SourcesHere::end_of_stream);
     let job = ends.job(set, settings.targets, &settings.ssh)?;
-    let job = Job { claim: settings.claim, dataset: settings.dataset, ..job };
+    let ThirdPartySettings { following, dialler } = settings.third_party;
+    let job = Job { claim: settings.claim, dataset: settings.dataset, following, dialler, ..job };
     let job = job.cataloguing(context.places().checksums());
     let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
@@ -144,7 +147,7 @@ fn prepare(
     let telling =
         Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
     let narrator = Narrator::new(telling).counting(sync);
-    let (sources, command) = (sources.len().max(1), quoted(context.line));
+    let (sources, command) = (sources.len().max(1), quoted(&between::to_repeat(context.line)));
     Ok(Prepared {
         job,
         credentials,
@@ -184,6 +187,7 @@ fn consider(
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
+    between::check(ends, settings)?;
     let talker = Talker::new(talk);
     if let Some(given) = ends.given() {
         given.check(ends.here(), settings)?;
@@ -233,6 +237,8 @@ enum Ends {
     Push(SourcesHere, Far),
     /// All sources are at one host.
     Pull(Vec<Far>, Here),
+    /// All sources are at one daemon, and the destination is at another.
+    ThirdParty(Vec<Far>, Far),
 }
 
 /// A path of another host.
@@ -296,10 +302,19 @@ impl Ends {
                 "pull fetches from another host, but a source is on this one",
                 "use copy, or write HOST:PATH or lh://HOST/ROOT/PATH",
             ),
-            (_, To::Far(_)) if !remote.is_empty() => wrong(
-                "transfers between two other hosts are not built yet",
-                "pull to a directory of this host, then push from it",
-            ),
+            (_, To::Far(far)) if !remote.is_empty() => {
+                let is_daemon = |far: &Far| matches!(far, Far::Daemon(_));
+                match remote.first() {
+                    Some(first) if !remote.iter().all(|far| far.is_beside(first)) => {
+                        wrong("the sources are at different hosts", "run one command for each")
+                    }
+                    Some(first) if is_daemon(first) && is_daemon(&far) => Ok(Ends::ThirdParty(remote, far)),
+                    _ => wrong(
+                        "a copy between two other hosts is one between two daemons, and ssh leads to one of them",
+                        "pull to a directory of this host, then push from it",
+                    ),
+                }
+            }
             (_, To::Far(far)) => Ok(Ends::Push(given, far)),
             (_, To::Here(here)) => match remote.first() {
                 None => Ok(Ends::Local(given, here)),
@@ -314,10 +329,12 @@ impl Ends {
     fn mean_contents(&mut self) {
         match self {
             Ends::Local(given, _) | Ends::Push(given, _) => given.mean_contents(),
-            Ends::Pull(sources, _) => sources.iter_mut().for_each(|source| match source {
-                Far::Daemon(daemon) => daemon.path.iter_mut().for_each(|path| path.slash = true),
-                Far::Ssh(path) => path.slash = true,
-            }),
+            Ends::Pull(sources, _) | Ends::ThirdParty(sources, _) => {
+                sources.iter_mut().for_each(|source| match source {
+                    Far::Daemon(daemon) => daemon.path.iter_mut().for_each(|path| path.slash = true),
+                    Far::Ssh(path) => path.slash = true,
+                })
+            }
         }
     }
 
@@ -325,7 +342,7 @@ impl Ends {
     fn here(&self) -> Option<&Here> {
         match self {
             Ends::Local(_, here) | Ends::Pull(_, here) => Some(here),
-            Ends::Push(..) => None,
+            Ends::Push(..) | Ends::ThirdParty(..) => None,
         }
     }
 
@@ -333,7 +350,7 @@ impl Ends {
     fn given(&self) -> Option<&SourcesHere> {
         match self {
             Ends::Local(given, _) | Ends::Push(given, _) => Some(given),
-            Ends::Pull(..) => None,
+            Ends::Pull(..) | Ends::ThirdParty(..) => None,
         }
     }
 
@@ -344,15 +361,15 @@ impl Ends {
     fn destination(&self) -> Destination {
         match self {
             Ends::Local(_, here) | Ends::Pull(_, here) => here.destination(),
-            Ends::Push(_, Far::Daemon(dest)) => Destination::daemon(dest),
-            Ends::Push(_, Far::Ssh(dest)) => Destination::ssh(dest),
+            Ends::Push(_, Far::Daemon(dest)) | Ends::ThirdParty(_, Far::Daemon(dest)) => Destination::daemon(dest),
+            Ends::Push(_, Far::Ssh(dest)) | Ends::ThirdParty(_, Far::Ssh(dest)) => Destination::ssh(dest),
         }
     }
 
     fn naming(&self, destination: Destination) -> Naming {
         match self {
             Ends::Local(given, _) | Ends::Push(given, _) => Naming::from_here(given.paths(), destination),
-            Ends::Pull(sources, _) => {
+            Ends::Pull(sources, _) | Ends::ThirdParty(sources, _) => {
                 let (daemons, paths) = apart(sources);
                 if paths.is_empty() {
                     Naming::from_daemon(&daemons, destination)
@@ -368,12 +385,12 @@ impl Ends {
         match self {
             Ends::Local(..) => None,
             Ends::Push(_, far) => Some(far),
-            Ends::Pull(sources, _) => sources.first(),
+            Ends::Pull(sources, _) | Ends::ThirdParty(sources, _) => sources.first(),
         }
     }
 
     fn job(self, set: Option<TargetDirs>, targets: Option<TargetDirs>, ssh: &SshSettings) -> Result<Job, Error> {
-        if targets.is_some() && matches!(self, Ends::Push(..)) {
+        if targets.is_some() && matches!(self, Ends::Push(..) | Ends::ThirdParty(..)) {
             let why = "--target spreads a destination on this host, and the destination is at another";
             let hint = "leave it out; targets = [..] in a daemon's config spreads a root";
             return Err(Error::Combination { why, hint });
@@ -388,6 +405,10 @@ impl Ends {
             Ends::Pull(sources, here) => {
                 let (reach, paths) = reached(&sources, ssh)?;
                 Job::between(Sources::Remote(reach, paths), here.job(targets))
+            }
+            Ends::ThirdParty(sources, far) => {
+                let ((from, paths), (to, dest)) = (reached(&sources, ssh)?, reached(&[far], ssh)?);
+                Job::third_party(from, paths, to, dest.into_iter().next().ok_or_else(|| no_root(b"lh://"))?)
             }
         })
     }

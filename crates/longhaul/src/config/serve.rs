@@ -12,6 +12,7 @@ mod file;
 mod grants;
 mod mover;
 mod nested;
+mod network;
 mod policy;
 mod stored;
 mod user;
@@ -34,6 +35,7 @@ use crate::location::parse_root;
 
 pub use confinement::{Confine, Confinement};
 pub use mover::MoverConfig;
+pub use stored::grants_in;
 pub use watch::{HttpPlace, Watching};
 
 /// A daemon ready to be started.
@@ -133,7 +135,7 @@ impl Daemon {
         };
         daemon.config.file = path.map(Path::to_owned);
         daemon.config.state = daemon.state.as_deref().map_or_else(StateFiles::default, |state| StateFiles {
-            quotas: Some(stored::file_in(state)),
+            quotas: Some(stored::stored_in(state)),
             catalogue: Some(state.join(CHECKSUMS)),
         });
         for root in &daemon.config.roots {

@@ -7,22 +7,29 @@
 use std::os::fd::AsFd;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, make_bitflags,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort, PathBeneath,
+    PathFd, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    make_bitflags,
 };
 use rustix::fs::{FileType, fstat};
 
 use super::reach::{Access, Need, Reach};
 
-/// Confines this thread. Returns words for the log and the places that it reaches from now on.
+/// Confines this thread, which may connect to these ports over TCP. Returns words for the log and
+/// the places that it reaches from now on.
 ///
 /// # Errors
 /// The reason why it is not confined, in words.
-pub(super) fn restrict(needs: &[Need]) -> Result<(String, Reach), String> {
+pub(super) fn restrict(needs: &[Need], dial: &[u16]) -> Result<(String, Reach), String> {
     let mut reach = Reach::default();
     let refused = |error: landlock::RulesetError| format!("the kernel refuses it: {error}");
     let ruleset = ruleset().map_err(refused)?;
     let ruleset = needs.iter().try_fold(ruleset, |ruleset, need| allow(ruleset, need, &mut reach))?;
+    // Whoever dials may have to ask for names over TCP too.
+    let ports = dial.iter().copied().chain((!dial.is_empty()).then_some(DNS_PORT));
+    let ruleset = ports.into_iter().try_fold(ruleset, |ruleset, port| {
+        ruleset.add_rule(NetPort::new(port, AccessNet::ConnectTcp)).map_err(refused)
+    })?;
     let RestrictionStatus { ruleset, landlock, .. } = ruleset.restrict_self().map_err(refused)?;
     let version = match landlock {
         LandlockStatus::NotImplemented => {
@@ -46,7 +53,7 @@ fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
         .handle_access(AccessFs::Refer)?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(TESTED))?
-        // A daemon is dialled and dials nobody.
+        // A daemon is dialled, and dials nobody but where it is let.
         .handle_access(AccessNet::ConnectTcp)?
         .scope(Scope::Signal)?;
     // Service managers in containers may have an abstract socket.
@@ -80,6 +87,8 @@ fn rights(access: Access) -> BitFlags<AccessFs> {
     }
 }
 
+/// The port of name servers.
+const DNS_PORT: u16 = 53;
 /// The newest version whose restrictions this program was tested with; what a newer one can refuse
 /// besides, it does not.
 const TESTED: ABI = ABI::V6;
@@ -103,7 +112,7 @@ mod tests {
     /// the kernel cannot.
     fn within<T: Send>(needs: &[Need], act: impl FnOnce() -> T + Send) -> Option<T> {
         let confined = || {
-            if let Err(why) = restrict(needs) {
+            if let Err(why) = restrict(needs, &[]) {
                 eprintln!("SKIPPED: landlock: {why}");
                 return None;
             }

@@ -77,6 +77,9 @@ pub fn needs(config: &ServeConfig, wanted: &Confinement, files: OwnFiles<'_>) ->
             .extend([Some(above(file)), real.ok()].into_iter().flatten().map(|dir| need(dir, Access::Read, "", false)));
     }
     needs.extend(std::env::current_exe().ok().map(|program| need(program, Access::Read, "", false)));
+    // `/etc/resolv.conf` leads there on many hosts.
+    let resolver = (!wanted.dial.is_empty()).then(|| need("/run/systemd/resolve".into(), Access::Read, "", false));
+    needs.extend(resolver);
     needs.extend(SYSTEM_READ.iter().map(|path| need(path.into(), Access::Read, "", false)));
     needs.push(need("/dev/null".into(), Access::Write, "", false));
     needs

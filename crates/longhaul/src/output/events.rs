@@ -36,7 +36,7 @@ use bodies::{
 };
 use printable::Printable;
 use road::RoadBody;
-use ways::{PathsBody, WaysBody, path_bodies};
+use ways::{LeftBody, PathsBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
@@ -124,6 +124,11 @@ impl<W: Write> JsonLines<W> {
     /// Tells metadata that could not be kept.
     pub(super) fn not_kept(&mut self, loss: &MetadataLoss) -> io::Result<()> {
         self.say("not_kept", not_kept::body(loss))
+    }
+
+    /// Tells that a copy goes on without this run.
+    pub(super) fn left(&mut self, order: &str) -> io::Result<()> {
+        self.say("left", LeftBody { order })
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.

@@ -240,7 +240,10 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         Daemon::TakeFairShare => {
             "use --share fair, or ask the daemon's administrator for share = \"all\" at this client in serve.toml"
         }
-        Daemon::AskForRight
+        Daemon::AllowDial
+        | Daemon::SignAnotherGrant
+        | Daemon::OrderAnew
+        | Daemon::AskForRight
         | Daemon::AskForModify
         | Daemon::AskForModifyOrRemoval
         | Daemon::AskForBench { .. }

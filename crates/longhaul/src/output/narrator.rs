@@ -144,6 +144,7 @@ impl Narrator {
             Event::Targets(figures) => self.targets(&figures),
             Event::AtRisk(files) => self.at_risk(&files),
             Event::NotKept(loss) => self.not_kept(&loss),
+            Event::Left(order) => self.left(&order),
             Event::Fault(fault) => self.fault(fault),
             // Nothing that a program must know has no words here.
             _ => {}
@@ -345,6 +346,18 @@ impl Narrator {
         self.telling.talker.warn(closing::not_kept(loss));
         if self.telling.json {
             self.print(|json| json.not_kept(loss));
+        }
+    }
+
+    /// Tells that the run leaves a copy that goes on without it. There is nothing to sum up.
+    fn left(&mut self, order: &str) {
+        self.session = Session::Never;
+        if self.telling.json {
+            self.print(|json| json.left(order));
+        } else {
+            self.telling.talker.say(format_args!(
+                "order {order} goes on: the same command with --attach {order} in place of --detach waits for its end"
+            ));
         }
     }
 

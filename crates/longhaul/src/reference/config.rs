@@ -14,6 +14,7 @@ use crate::config::{Daemon, client_keys};
 
 const FILE_SOURCE: &str = "crates/longhaul/src/config/serve/file.rs";
 const POLICY_SOURCE: &str = "crates/longhaul/src/config/serve/policy.rs";
+const NETWORK_SOURCE: &str = "crates/longhaul/src/config/serve/network.rs";
 const MOVER_SOURCE: &str = "crates/longhaul/src/config/serve/mover.rs";
 const HOOKS_SOURCE: &str = "crates/longhaul/src/jobs/hooks/file.rs";
 const WATCH_SOURCE: &str = "crates/longhaul/src/config/serve/watch.rs";
@@ -118,7 +119,7 @@ const HEADS: [&str; 4] = ["key", "type", "default", "meaning"];
 
 /// The structs and enums that serde reads.
 fn declared() -> Vec<Shape> {
-    let texts = [FILE_SOURCE, POLICY_SOURCE, WATCH_SOURCE, MOVER_SOURCE, HOOKS_SOURCE].map(super::read);
+    let texts = [FILE_SOURCE, POLICY_SOURCE, WATCH_SOURCE, NETWORK_SOURCE, MOVER_SOURCE, HOOKS_SOURCE].map(super::read);
     texts.iter().flat_map(|text| shapes(text)).filter(|shape| shape.has("Deserialize")).collect()
 }
 

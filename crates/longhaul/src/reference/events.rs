@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 63] = [
+const EVENTS: [Event; 64] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -22,6 +22,7 @@ const EVENTS: [Event; 63] = [
     ("targets", None, "TargetsBody"),
     ("at_risk", None, "AtRiskBody"),
     ("not_kept", None, "NotKeptBody"),
+    ("left", None, "LeftBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("sync", None, "SyncBody"),

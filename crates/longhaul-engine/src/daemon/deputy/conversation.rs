@@ -228,7 +228,7 @@ impl Conversation {
         let (entered, rate) = daemon.live.rates.enter(RateClaim::new(client, &roots, own_rate), sink);
         let (trigger, stop) = Stop::new();
         let counter = Arc::new(SessionCounter::default());
-        let audit = daemon.live.audit.session(client, self.peer);
+        let audit = daemon.live.audit.session(client, (client.key, self.peer));
         audit.admitted(shown(&self.session), trigger.clone());
         let root = match roots.as_slice() {
             [] => "(memory)",

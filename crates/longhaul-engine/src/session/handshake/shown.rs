@@ -1,39 +1,59 @@
-//! Shows behind the hello of an initiator that sends: a claim on a shard, the name of a dataset.
+//! Shows behind the hello of an initiator that sends: a claim on a shard, the name of a dataset;
+//! behind any hello of a transfer an order; and before one a grant.
 //!
-//! In: bits of a hello, and the messages behind it. Out: [`Shown`] to the acceptor, and to the
-//! initiator whether its acceptor does what was asked. It keeps no claim and stages nothing.
+//! In: bits of a hello, and the messages around it. Out: [`Shown`] to the acceptor, and to the
+//! initiator whether its acceptor does what was asked. It keeps no claim, stages nothing, judges no
+//! grant and carries out no order.
+
+use std::time::Duration;
 
 use longhaul_core::{Blame, DatasetName, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_CLAIM, CAP_DATASET, Far, Hello, Request, Transfer, Welcome};
+use longhaul_proto::wire::grant::SignedGrant;
+use longhaul_proto::wire::message::{
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, Far, Follows, Hello, Order, Request, Transfer, Welcome,
+};
 
 use super::{answer, unexpected};
 use crate::session::channel::ReadHalf;
 
-/// The claim and the dataset that an initiator that sends shows behind its hello.
+/// The claim, the dataset and the order that an initiator that sends shows behind its hello, and
+/// the grant that one that receives shows before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Its claim. `None`: it needs none.
     pub(crate) claim: Option<ShardClaim>,
     /// The name under which all files shall appear together. `None`: each appears when it is done.
     pub(crate) dataset: Option<DatasetName>,
+    /// The order to fetch instead of receiving. `None`: it sends itself.
+    pub(crate) order: Option<Box<Order>>,
+    /// The grant by which it asks. `None`: by its own rights.
+    pub(crate) grant: Option<SignedGrant>,
 }
 
 impl Shown {
     /// The same hello, which announces this.
-    pub(crate) fn announced_by(&self, hello: Message) -> Message {
+    fn announced_by(&self, hello: Message) -> Message {
         let claim = if self.claim.is_some() { CAP_CLAIM } else { 0 };
         let dataset = if self.dataset.is_some() { CAP_DATASET } else { 0 };
+        let order = if self.order.is_some() { CAP_ORDER } else { 0 };
         match hello {
-            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset, ..hello }),
+            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset | order, ..hello }),
             other => other,
         }
     }
 
-    /// The messages that follow the hello.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Message> + use<> {
-        let dataset = self.dataset.clone().map(Message::AsDataset);
-        self.claim.map(Message::ShownClaim).into_iter().chain(dataset)
+    /// How long the answer is waited for, where an acceptor has so much more to do before.
+    pub(crate) fn patience(&self, more: Option<Duration>) -> Duration {
+        super::patience([more, self.claim.map(|_| super::CLAIM_KEPT)])
+    }
+
+    /// The messages around a hello, with that.
+    pub(crate) fn around(&self, hello: Message) -> impl Iterator<Item = Message> + use<> {
+        let grant = self.grant.clone().map(Message::ShownGrant);
+        let (claim, dataset) = (self.claim.map(Message::ShownClaim), self.dataset.clone().map(Message::AsDataset));
+        let order = self.order.as_deref().cloned().map(Message::Order);
+        grant.into_iter().chain([self.announced_by(hello)]).chain(claim).chain(dataset).chain(order)
     }
 
     /// Refuses a destination that does not keep the claim that was shown, as an older build would
@@ -50,6 +70,9 @@ impl Shown {
             let hint = hint::Program::UpdateOrMoveFiles;
             return Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint));
         }
+        if self.grant.is_some() && welcome.caps & CAP_BY_GRANT == 0 {
+            return Err(Fault::protocol("a grant was shown, and the other side does not say that it honours it"));
+        }
         Ok(())
     }
 }
@@ -58,7 +81,8 @@ impl Shown {
 pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Request) -> Result<Shown, Fault> {
     let claim = if caps & CAP_CLAIM != 0 { Some(hear_claim(reader, request).await?) } else { None };
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
-    Ok(Shown { claim, dataset })
+    let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
+    Ok(Shown { claim, dataset, order, grant: None })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -80,6 +104,20 @@ async fn hear_dataset(reader: &mut ReadHalf, request: &Request) -> Result<Datase
     }
 }
 
+/// Reads the order that a hello announces. Only into a destination can be fetched, and only sources
+/// can be sent.
+async fn hear_order(reader: &mut ReadHalf, request: &Request) -> Result<Box<Order>, Fault> {
+    let Message::Order(order) = answer(reader).await? else { return Err(unexpected()) };
+    match request {
+        Request::Transfer(transfer) => match (&transfer.far, &order.into) {
+            (Far::Destination { .. }, None) => Ok(Box::new(order)),
+            (Far::Sources { follows: Follows::Nothing, .. }, Some(_)) => Ok(Box::new(order)),
+            _ => Err(Fault::protocol("an order that its request contradicts")),
+        },
+        _ => Err(Fault::protocol("an order for something that is no transfer")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use longhaul_proto::wire::message::Flow;
@@ -89,6 +127,12 @@ mod tests {
     use super::*;
     use crate::session::channel::{WriteHalf, write_message};
 
+    fn order() -> Order {
+        let host = "host.example".try_into().expect("a word");
+        let (grant, rules) = (SignedGrant { body: vec![7; 300], signature: [[1; 32], [2; 32]] }, Vec::new());
+        Order { host, port: 7214, grant, rules, lanes: 3, retry_seconds: 600, into: None }
+    }
+
     const CLAIM: ShardClaim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
 
     /// The part of it that an acceptor hears of this, shown for a transfer to this end.
@@ -96,8 +140,8 @@ mod tests {
         let (near, far_end) = tokio::io::duplex(4096);
         let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far_end));
         let transfer = Transfer { far, dry_run, ..transfer(Flow::default()) };
-        let hello = shown.announced_by(hello(Request::Transfer(Box::new(transfer)), Units::Any));
-        for message in std::iter::once(hello).chain(shown.messages()) {
+        let hello = hello(Request::Transfer(Box::new(transfer)), Units::Any);
+        for message in shown.around(hello) {
             write_message(&mut writer, &message).await.expect("said");
         }
         hear(&mut reader).await.map(|heard| heard.shown).map_err(|fault| fault.code)
@@ -113,10 +157,11 @@ mod tests {
         };
         let memory = || Far::Memory { bytes: 1, millis: 0 };
         let name = DatasetName::new("run-7").expect("a name");
-        let claim = Shown { claim: Some(CLAIM), dataset: None };
-        let dataset = Shown { claim: None, dataset: Some(name.clone()) };
-        let both = Shown { claim: Some(CLAIM), dataset: Some(name) };
-        for (shown, takes_dry_run) in [(claim, false), (dataset, true), (both, false)] {
+        let claim = Shown { claim: Some(CLAIM), ..Shown::default() };
+        let dataset = Shown { dataset: Some(name.clone()), ..Shown::default() };
+        let order = Shown { order: Some(Box::new(order())), ..Shown::default() };
+        let all = Shown { claim: Some(CLAIM), dataset: Some(name), ..order.clone() };
+        for (shown, takes_dry_run) in [(claim, false), (dataset, true), (order, true), (all, false)] {
             assert_eq!(heard(&shown, push(), false).await, Ok(shown.clone()));
             let planned = if takes_dry_run { Ok(shown.clone()) } else { Err(FaultCode::Protocol) };
             assert_eq!(heard(&shown, push(), true).await, planned);
@@ -127,12 +172,22 @@ mod tests {
 
     #[test]
     fn an_older_build_does_neither_and_is_refused() {
-        let claim = Shown { claim: Some(CLAIM), dataset: None };
-        let dataset = Shown { claim: None, dataset: DatasetName::new("run-7").ok() };
+        let claim = Shown { claim: Some(CLAIM), ..Shown::default() };
+        let dataset = Shown { dataset: DatasetName::new("run-7").ok(), ..Shown::default() };
         for (shown, bit) in [(claim, CAP_CLAIM), (dataset, CAP_DATASET)] {
             assert_eq!(shown.need(&welcome(bit)), Ok(()));
             assert_eq!(shown.need(&welcome(!bit)).map_err(|fault| fault.code), Err(FaultCode::Unsupported));
         }
+        let grant = Shown { grant: Some(SignedGrant::default()), ..Shown::default() };
+        assert_eq!(grant.need(&welcome(CAP_BY_GRANT)), Ok(()));
+        assert_eq!(grant.need(&welcome(!CAP_BY_GRANT)).map_err(|fault| fault.code), Err(FaultCode::Protocol));
         assert_eq!(Shown::default().need(&welcome(0)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_heard_before_the_hello_of_a_pull() {
+        let sources = || Far::Sources { sources: Vec::new(), rules: Vec::new(), follows: Default::default() };
+        let shown = Shown { grant: Some(order().grant), ..Shown::default() };
+        assert_eq!(heard(&shown, sources(), false).await, Ok(shown));
     }
 }

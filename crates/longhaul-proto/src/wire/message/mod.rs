@@ -11,6 +11,7 @@ mod limiting;
 mod listing;
 mod opening;
 mod targets;
+mod third_party;
 mod unasked;
 
 use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim};
@@ -21,10 +22,12 @@ pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
 pub use targets::*;
+pub use third_party::*;
 pub use unasked::*;
 
 use self::fault::FaultBody;
 use super::frame::{self, FrameError};
+use super::grant::SignedGrant;
 
 /// The protocol version that this build speaks.
 pub const VERSION: u16 = 1;
@@ -208,6 +211,20 @@ messages! {
     /// Initiator that sends, behind a hello that says so: the name under which all files of the
     /// transfer shall appear together, in the directory that the hello names.
     42 AsDataset(DatasetName) Verdict,
+    /// Initiator, behind a hello for a push that says so, and behind a claim and a dataset if those
+    /// are shown: nothing is sent, the acceptor is to fetch it from another daemon.
+    43 Order(Order) Verdict,
+    /// Initiator, before its hello: the grant by which its request is to be judged.
+    44 ShownGrant(SignedGrant) Verdict,
+    /// Acceptor, instead of a welcome: it carries out the order.
+    45 OrderTaken(OrderTaken) Verdict,
+    /// Acceptor, while it carries out an order: what happened.
+    46 OrderEvents(Vec<OrderEvent>) Verdict,
+    /// Acceptor, last: how the order ended.
+    47 OrderEnded(Box<OrderEnd>) Verdict,
+    /// Initiator, once an order was taken: it leaves, and the order goes on. Acceptor, last, in
+    /// answer.
+    48 OrderLeft(OrderLeft) Verdict,
     /// Receiver, right before the outcomes of the files that it names, where that is agreed on:
     /// something else stood under the names of these, and was replaced.
     49 Replaced(Vec<FileId>) Verdict,

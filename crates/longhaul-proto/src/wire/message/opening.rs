@@ -131,6 +131,11 @@ pub enum Request {
         /// Path beneath it.
         path: RelPath,
     },
+    /// To be told how an order of this key ends, that its client left.
+    Order {
+        /// The name of the order.
+        id: [u8; 16],
+    },
 }
 
 /// A transfer as its initiator wants it.

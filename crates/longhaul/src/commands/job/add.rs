@@ -16,6 +16,7 @@ use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, RetryRules, Store, Weight};
 
 use super::{JobOutput, figures, keys_kept, queue_failed, queue_place, told};
+use crate::cli::OutputOptions;
 use crate::cli::job::JobAddArgs;
 use crate::commands::Context;
 use crate::error::{Error, Flaw, LocationFlaw, Origin};
@@ -95,6 +96,10 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if transfer.output.manifest.is_some() {
         return refuse("a campaign has a sealed manifest of its own", "leave --manifest out");
     }
+    let OutputOptions { detach, attach, dialler, .. } = &transfer.output;
+    if *detach || attach.is_some() || dialler.is_some() {
+        return refuse("a campaign is between this host and others", "leave --detach, --attach and --dialler out");
+    }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
     }
@@ -124,8 +129,11 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        let why = "transfers between two other hosts are not built yet";
-        return Err(Error::Combination { why, hint: "run the mover on one of the two hosts, and name its directory" });
+        let why = "campaigns between two other hosts are not built yet";
+        return Err(Error::Combination {
+            why,
+            hint: "run the mover on one of the two hosts, and name its directory; 'longhaul copy' goes from daemon to daemon",
+        });
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);

@@ -147,7 +147,7 @@ fn read(sources: &Sources, key: &PublicKey) -> Result<Daemon, Fault> {
     }
     if daemon.confinement != fixed.confinement {
         return Err(keeps(format_args!(
-            "its user and its confinement, and 'user', 'confine' or 'reload_beneath' is another one"
+            "its user and its confinement, and 'user', 'confine', 'reload_beneath' or 'dial' is another one"
         )));
     }
     if daemon.watching != fixed.watching {

@@ -54,7 +54,7 @@ fn what_does_not_go_together_is_a_usage_error() {
         (&["push", "lh://h/r/a", "b"][..], "push sends files of this host"),
         (&["pull", "a", "b"], "pull fetches from another host"),
         (&["pull", "lh://h/r/a", "lh://h/r/b"], "pull fetches to this host"),
-        (&["copy", "lh://h/r/a", "lh://g/r/b"], "between two other hosts are not built yet"),
+        (&["copy", "lh://h/r/a", "g:b"], "one between two daemons"),
         (&["copy", "a", "lh://h/r/b", "c"], "some sources are on this host"),
         (&["pull", "lh://h/r/a", "lh://g/r/a", "c"], "different hosts"),
         (&["push", "a", "lh://h/"], "names no root"),
@@ -62,7 +62,7 @@ fn what_does_not_go_together_is_a_usage_error() {
         (&["push", "a", "host::b"], "daemon of rsync"),
         (&["pull", "h:a", "g:b", "c"], "different hosts"),
         (&["pull", "h:a", "lh://h/r/b", "c"], "different hosts"),
-        (&["copy", "h:a", "g:b"], "between two other hosts are not built yet"),
+        (&["copy", "h:a", "g:b"], "one between two daemons"),
         (&["push", "a", "lh://h/r/../b"], "'..'"),
     ] {
         let Err(error) = ends(line) else { panic!("{line:?}") };

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use longhaul_engine::DialRule;
 use longhaul_engine::accounts::{Account, account};
 use toml::Spanned;
 
@@ -21,6 +22,8 @@ pub struct Confinement {
     pub when: Confine,
     /// Directories beneath which a reload may add roots.
     pub reload_beneath: Vec<PathBuf>,
+    /// Where it dials for its clients.
+    pub dial: Vec<DialRule>,
 }
 
 /// Whether a daemon confines itself to its own files and the system calls that it needs.
@@ -54,7 +57,7 @@ pub(super) fn judge(
         return Err(wrong(dirs, "reload_beneath takes absolute paths"));
     }
     let reload_beneath = reload_beneath.map(|dirs| dirs.get_ref().clone()).unwrap_or_default();
-    Ok(Confinement { user: user.map(judge_user).transpose()?, when, reload_beneath })
+    Ok(Confinement { user: user.map(judge_user).transpose()?, when, reload_beneath, dial: Vec::new() })
 }
 
 fn judge_user(user: &Spanned<String>) -> Result<Account, Wrong> {

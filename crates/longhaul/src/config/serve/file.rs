@@ -19,6 +19,7 @@ use super::bounds::{self, Counts, Written};
 use super::confinement;
 use super::grants::{self, KnownRoots, OtherRoots};
 use super::mover::{self, MoverConfig, MoverTable};
+use super::network::{self, ThirdParty};
 use super::policy::{self, Mask};
 use super::user;
 use super::watch::{self, Watch};
@@ -45,9 +46,9 @@ struct File {
     /// over comes first. [default: $XDG_CONFIG_HOME/longhaul/identity]
     identity: Option<PathBuf>,
     /// A directory for data of the whole daemon: the socket of `longhaul admin` lies in it, the
-    /// counts for `stored` and `files`, and the catalogue of checksums that file systems do not
-    /// keep. It is made if it does not exist, and only root and the daemon's user may write to it.
-    /// [default: none]
+    /// counts for `stored` and `files`, which grants of clients are used up, and the catalogue of
+    /// checksums that file systems do not keep. It is made if it does not exist, and only root and
+    /// the daemon's user may write to it. [default: none]
     state: Option<PathBuf>,
     /// The socket of `longhaul admin`. [default: `admin.sock` in `state`, if that is given]
     admin_socket: Option<PathBuf>,
@@ -70,6 +71,9 @@ struct File {
     /// The logs of the daemon, and its listener for whoever watches.
     #[serde(default)]
     watch: Watch,
+    /// Copies from one daemon to another.
+    #[serde(default)]
+    third_party: ThirdParty,
     /// A mover of campaigns, beside the daemon.
     mover: Option<Spanned<MoverTable>>,
     /// A directory that is served. There is one table for each.
@@ -247,9 +251,10 @@ pub(super) fn parse(path: &Path, text: &str, added: Option<&[CommandLineRoot]>) 
     let (identity, state, admin_socket) = (file.identity.clone(), file.state.clone(), file.admin_socket.clone());
     let mistaken = |wrong: Wrong| crate::config::flawed(path, text, Some(wrong.span), wrong.message);
     let (confine, beneath) = (file.limits.confine.as_ref(), file.limits.reload_beneath.as_ref());
-    let confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
+    let mut confinement = confinement::judge(file.user.as_ref(), confine, beneath).map_err(mistaken)?;
     let root_places = file.root.iter().map(|root| position(text, root.targets.span().start)).collect();
     let watching = watch::judge(std::mem::take(&mut file.watch)).map_err(mistaken)?;
+    confinement.dial = network::dial(std::mem::take(&mut file.third_party)).map_err(mistaken)?;
     let (config, mover) = judge(file, added).map_err(mistaken)?;
     Ok(Daemon { config, mover, identity, state, admin_socket, confinement, watching, root_places })
 }

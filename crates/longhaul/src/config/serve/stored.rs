@@ -1,5 +1,5 @@
-//! The file `stored` in the directory of a daemon's `state`: what clients have stored, so that a
-//! bound on it outlives the daemon.
+//! The files `stored` and `grants` in the directory of a daemon's `state`, so that they outlive it:
+//! what clients have stored, and which of their grants are used up.
 //!
 //! In: the engine's text. Out: the same text to the next daemon. Knows nothing of what it says.
 
@@ -10,20 +10,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::Fault;
-use longhaul_engine::QuotaFile;
+use longhaul_engine::StateFile;
 
 use crate::config::{check_strictly, replace};
 use crate::error::Error;
 
-/// The file in this directory.
-pub(super) fn file_in(state: &Path) -> Arc<dyn QuotaFile> {
-    Arc::new(StoredFile(state.join("stored")))
+/// The file of what is stored, in this directory.
+pub(super) fn stored_in(state: &Path) -> Arc<dyn StateFile> {
+    Arc::new(KeptFile(state.join("stored")))
+}
+
+/// The file of the grants that are used up, in this directory.
+pub fn grants_in(state: &Path) -> Arc<dyn StateFile> {
+    Arc::new(KeptFile(state.join("grants")))
 }
 
 #[derive(Debug)]
-struct StoredFile(PathBuf);
+struct KeptFile(PathBuf);
 
-impl QuotaFile for StoredFile {
+impl StateFile for KeptFile {
     fn load(&self) -> Result<Option<String>, Fault> {
         let failed = || Error::file("read", &self.0);
         let file = match File::open(&self.0) {
@@ -32,8 +37,8 @@ impl QuotaFile for StoredFile {
         };
         check_strictly(&self.0)?;
         let mut text = String::new();
-        let len = file.take(STORED_BYTES_MAX).read_to_string(&mut text).map_err(failed())?;
-        if len as u64 == STORED_BYTES_MAX {
+        let len = file.take(KEPT_BYTES_MAX).read_to_string(&mut text).map_err(failed())?;
+        if len as u64 == KEPT_BYTES_MAX {
             return Err(failed()(io::ErrorKind::FileTooLarge.into()).into());
         }
         Ok(Some(text))
@@ -52,6 +57,6 @@ impl QuotaFile for StoredFile {
     }
 }
 
-/// A line takes some 100 bytes, and there is one for each client in each root: what is longer is no
-/// such file.
-const STORED_BYTES_MAX: u64 = 256 << 20;
+/// A line takes some 150 bytes, and there is one for each client in each root, or 4,096 for each
+/// client: what is longer is no such file.
+const KEPT_BYTES_MAX: u64 = 256 << 20;

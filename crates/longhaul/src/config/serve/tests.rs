@@ -91,6 +91,16 @@ fn idle_sessions_end_after_ten_minutes_unless_it_says_otherwise() {
 }
 
 #[test]
+fn a_daemon_dials_nowhere_for_clients_unless_it_says_otherwise() {
+    let dial =
+        |text: &str| -> Vec<String> { parse(text).unwrap().confinement.dial.iter().map(ToString::to_string).collect() };
+    assert_eq!(dial(""), [""; 0]);
+    assert_eq!(dial("third_party.dial = []"), [""; 0]);
+    let two = "[third_party]\ndial = ['dtn.example.org', '10.0.0.0/8:80']";
+    assert_eq!(dial(two), ["dtn.example.org:7214", "10.0.0.0/8:80"]);
+}
+
+#[test]
 fn a_root_is_read_only_and_private_unless_it_says_more() {
     let config = parse("[[root]]\nname = \"r\"\ntargets = [\"/d\"]").unwrap().config;
     assert_eq!((config.roots[0].allow, config.roots[0].protect.as_slice()), (READ, &[Protection::Private][..]));
@@ -174,6 +184,9 @@ fn mistakes_are_named_with_line_and_column() {
         ("[limits]\nbench_bytes = '1K'", ":2:15: bench_bytes must be at least 1.0 MiB"),
         ("[limits]\nsync_interval = '0s'", ":2:17: '0s' is not a time from 50ms to 1min"),
         ("[limits]\nsync_bytes = '1'", ":2:14: '1' is not a size from 1MiB to 64GiB"),
+        ("[limits]\ndial = []", ":2:1: unknown key 'dial'"),
+        ("[third_party]\ndial = ['192.0.2.7/24']", ":2:9: bits of the address are set behind its prefix"),
+        ("[third_party]\ndial = ['a.example', 'b c']", ":2:22: this is no host name, no address and no network"),
         ("listen = ['localhost']", ":1:11: an address to listen on is HOST:PORT"),
         ("listen = ['::1:7214']", ":1:11: an address to listen on is HOST:PORT"),
         ("io = 'sideways'", ":1:6: 'sideways' is not one of auto, direct, buffered"),

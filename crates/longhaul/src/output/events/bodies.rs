@@ -216,7 +216,7 @@ pub(super) struct Line<T: Serialize> {
 pub(super) struct StartBody<'a> {
     /// The session's id, in hex.
     pub(super) session: &'a str,
-    /// `push`, `pull` or `copy`.
+    /// `push`, `pull`, `copy`, or `third-party` from one daemon to another.
     pub(super) direction: &'a str,
     /// The kind of lane at first: `tcp`, `quic`, `udp`, or `pair` between two local directories.
     pub(super) transport: &'a str,

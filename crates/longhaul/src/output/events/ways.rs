@@ -15,6 +15,13 @@ pub(super) struct PathsBody {
     pub(super) paths: Vec<PathBody>,
 }
 
+/// A copy from one daemon to another runs, and goes on without this command (`--detach`).
+#[derive(Serialize)]
+pub(super) struct LeftBody<'a> {
+    /// The name of the order, which the log of the daemon that has it names too.
+    pub(super) order: &'a str,
+}
+
 /// The figures of a network path.
 #[derive(Debug, Serialize)]
 pub(super) struct PathBody {

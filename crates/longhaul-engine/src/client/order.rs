@@ -1,0 +1,337 @@
+//! Orders a daemon to fetch from another one, or to send there, by a grant that this side signs,
+//! and follows it.
+//!
+//! In: the two daemons, the sources at one of them and the destination at the other. Out: events as
+//! the daemon that has the order tells them, and its report. No file passes this side, and its key
+//! never leaves it: the grant names the one key that may use it.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use longhaul_core::{Blame, Fault, FaultCode, Role, Word, hint};
+use longhaul_disk::Shape;
+use longhaul_net::{Control, PublicKey};
+use longhaul_proto::Message;
+use longhaul_proto::wire::grant::{GRANT_SECONDS_MAX, GRANT_SOURCES_MAX, Grant, GrantRight, SignedGrant};
+use longhaul_proto::wire::message::{
+    Far, FarSource, Follows, Order, OrderEnd, OrderEvent, OrderLeft, OrderPlace, OrderVerdict, Request, Transfer,
+};
+use tokio::sync::mpsc;
+
+use super::connect::{Reached, connect};
+use super::{Run, at_daemon, conclude, contents, missing};
+use crate::api::{Credentials, Dialler, Event, Following, Observer, Reach, Remote, RemotePath, Report};
+use crate::budget;
+use crate::place;
+use crate::random::nonce;
+use crate::session::channel::{ReadHalf, read_message, write_message};
+use crate::session::handshake::{self, Shown, Units};
+use crate::third_party;
+
+/// The two ends of a copy between daemons.
+struct ThirdParty {
+    /// The daemon that sends.
+    from: Remote,
+    /// The sources there.
+    paths: Vec<RemotePath>,
+    /// The daemon that receives.
+    to: Remote,
+    /// The destination there.
+    path: RemotePath,
+    /// Until when this side follows.
+    following: Following,
+    /// The daemon that dials the other one.
+    dialler: Dialler,
+}
+
+impl ThirdParty {
+    /// The daemon to which the order goes, and the one that it dials.
+    fn ordered(&self) -> (&Remote, &Remote) {
+        match self.dialler {
+            Dialler::Destination => (&self.to, &self.from),
+            Dialler::Source => (&self.from, &self.to),
+        }
+    }
+
+    /// The sources as requests and grants name them.
+    fn sources(&self) -> Vec<FarSource> {
+        let source = |p: &RemotePath| FarSource { root: p.root.clone(), path: p.path.clone(), contents: contents(p) };
+        self.paths.iter().map(source).collect()
+    }
+}
+
+/// Has a copy between two daemons carried out. Always gives a report.
+pub(super) async fn carried_out(
+    run: &Run,
+    credentials: Option<Credentials>,
+    (from, paths, to, path, (following, dialler)): (Reach, Vec<RemotePath>, Reach, RemotePath, (Following, Dialler)),
+    observer: &dyn Observer,
+    begun: Instant,
+) -> Report {
+    let remotes = at_daemon(credentials.clone(), from).and_then(|from| Ok((from, at_daemon(credentials, to)?)));
+    let reported = match remotes {
+        Ok((from, to)) => {
+            let asked = ThirdParty { from, paths, to, path, following, dialler };
+            match run.order(&asked).await {
+                // Who is to send says at once that there is nothing to send.
+                Err(fault) if dialler == Dialler::Source && !following.is_of_earlier() => {
+                    match missing::there(&fault, &asked.from, &asked.paths, observer) {
+                        Some(totals) => return conclude(Ok(totals), observer, begun),
+                        None => Err(fault),
+                    }
+                }
+                reported => reported,
+            }
+        }
+        Err(fault) => Err(fault),
+    };
+    match reported {
+        Ok(report) => {
+            report.fault.iter().for_each(|fault| observer.event(Event::Fault(fault.clone())));
+            Report { seconds: begun.elapsed().as_secs_f64(), ..report }
+        }
+        Err(fault) => conclude(Err(fault), observer, begun),
+    }
+}
+
+impl Run {
+    /// Has the copy carried out, and gives the report of the daemon that had the order.
+    ///
+    /// # Errors
+    /// A [`Fault`] of the order; what ends it later is in the report.
+    async fn order(&self, asked: &ThirdParty) -> Result<Report, Fault> {
+        self.refuse_settings(asked)?;
+        let mut stop = self.stop.clone();
+        let begun = tokio::select! {
+            biased;
+            code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
+            begun = self.joined(asked) => begun,
+        };
+        let (control, id) = begun?;
+        self.follow(control, id, asked.following).await
+    }
+
+    /// Begins an order, or comes back to an earlier one.
+    async fn joined(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
+        let Following::Earlier(id) = asked.following else { return self.begin_order(asked).await };
+        let Reached { mut control, .. } = connect(asked.ordered().0).await?;
+        write_message(&mut control.writer, &handshake::hello(Request::Order { id }, Units::Any)).await?;
+        need_taken(handshake::answer(&mut control.reader).await?, id)?;
+        Ok((control, id))
+    }
+
+    /// Asks both daemons. Returns the control connection on which the order was taken, and its
+    /// name.
+    async fn begin_order(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
+        let (ordered, dialled) = asked.ordered();
+        let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
+        // The key for which the grant is good is the one that this side trusts.
+        let audience = connect(dialled).await?.control.peer_key;
+        let Reached { mut control, .. } = connect(ordered).await?;
+        let (id, grant) = self.grant(asked, audience, control.peer_key)?;
+        let (role, far, into) = self.request(asked);
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let lanes = self.lanes_wanted(control.rtt, slots, self.transport());
+        let transfer = self.transfer(role, far, id, chunk_max, lanes)?;
+        let transfer = Transfer { digests: self.settings.digests, ..transfer };
+        let (claim, dataset) = match into {
+            None => (self.publishing.claim, self.publishing.dataset.clone()),
+            Some(_) => (None, None),
+        };
+        let order = Order {
+            host: Word::try_from(host.as_str()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Local, e))?,
+            port: *port,
+            grant,
+            rules: self.settings.filter.rules().to_vec(),
+            lanes: self.settings.lanes.unwrap_or(0),
+            retry_seconds: u32::try_from(self.settings.retry_for.as_secs()).unwrap_or(u32::MAX),
+            into,
+        };
+        let shown = Shown { claim, dataset, order: Some(Box::new(order)), grant: None };
+        for message in shown.around(handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any)) {
+            write_message(&mut control.writer, &message).await?;
+        }
+        let patience = shown.patience(Some(handshake::TAKE_OVER));
+        need_taken(handshake::answer_within(&mut control.reader, patience).await?, id)?;
+        Ok((control, id))
+    }
+
+    /// The transfer in place of which the order stands, and where it sends to, if it does.
+    fn request(&self, asked: &ThirdParty) -> (Role, Far, Option<OrderPlace>) {
+        let RemotePath { root, path, slash } = asked.path.clone();
+        let has_contents = asked.paths.iter().any(contents);
+        let placing = place::placing(self.is_dataset() || slash, asked.paths.len(), has_contents, &Shape::Other);
+        let if_exists = self.settings.if_exists;
+        match asked.dialler {
+            Dialler::Destination => (Role::Sender, Far::Destination { root, path, placing, if_exists }, None),
+            Dialler::Source => {
+                let (sources, rules) = (asked.sources(), self.settings.filter.rules().to_vec());
+                let into = OrderPlace { root, path, placing, if_exists, dataset: self.publishing.dataset.clone() };
+                (Role::Receiver, Far::Sources { sources, rules, follows: Follows::Nothing }, Some(into))
+            }
+        }
+    }
+
+    /// Signs a grant: the daemon of one key may fetch the sources from that of another, or send to
+    /// the destination there.
+    fn grant(
+        &self,
+        asked: &ThirdParty,
+        audience: PublicKey,
+        holder: PublicKey,
+    ) -> Result<([u8; 16], SignedGrant), Fault> {
+        let identity = &asked.to.credentials.identity;
+        let (right, sources) = match asked.dialler {
+            Dialler::Destination => (GrantRight::Read, asked.sources()),
+            Dialler::Source => {
+                let RemotePath { root, path, .. } = asked.path.clone();
+                (GrantRight::Write, vec![FarSource { root, path, contents: false }])
+            }
+        };
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let grant = Grant {
+            id: nonce()?,
+            issuer: *identity.public().as_bytes(),
+            holder: *holder.as_bytes(),
+            audience: *audience.as_bytes(),
+            right,
+            sources,
+            not_before: since_1970.as_secs(),
+            not_after: since_1970.as_secs() + GRANT_SECONDS_MAX,
+        };
+        let signed = grant.signed(|bytes| identity.sign(bytes)).map_err(|_| {
+            let why = format_args!("one grant names {GRANT_SOURCES_MAX} sources and 16 KiB of paths at most");
+            Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Names::NameDirectories)
+        })?;
+        Ok((grant.id, signed))
+    }
+
+    /// Refuses what only the host of the sources could do, or that of the destination.
+    fn refuse_settings(&self, asked: &ThirdParty) -> Result<(), Fault> {
+        if !matches!((&asked.from.reach, &asked.to.reach), (Reach::Address { .. }, Reach::Address { .. })) {
+            return Err(only_daemons());
+        }
+        let refused = [
+            (self.settings.files_from.is_some(), "a list of names"),
+            (!self.settings.paths.is_empty(), "a path of this host's addresses"),
+            (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
+            (self.publishing.claim.is_some() && asked.dialler == Dialler::Source, "a claim, where the source dials,"),
+        ];
+        let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
+        let why = format_args!("{what} cannot be given for a copy from one daemon to another");
+        Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Program::PullThenPush))
+    }
+
+    /// Tells what the daemon tells, until the order has ended or this side leaves.
+    async fn follow(&self, control: Control, id: [u8; 16], following: Following) -> Result<Report, Fault> {
+        let (mut stop, mut writer) = (self.stop.clone(), control.writer);
+        let mut heard = reading(control.reader);
+        let mut stopped: Option<FaultCode> = None;
+        loop {
+            let patience = if stopped.is_some() { LAST_WORDS } else { ORDER_SILENCE_MAX };
+            let message = tokio::select! {
+                biased;
+                code = stop.stopped(), if stopped.is_none() => {
+                    if following.is_of_earlier() {
+                        let why = "stopped waiting for the end of the order, which goes on";
+                        return Err(Fault::new(code, Blame::Local, why));
+                    }
+                    let why = Fault::new(code, Blame::Peer, "the client was stopped");
+                    write_message(&mut writer, &Message::Refuse(why)).await?;
+                    stopped = Some(code);
+                    continue;
+                }
+                message = tokio::time::timeout(patience, heard.recv()) => message,
+            };
+            let ended = |why: &str| match stopped {
+                Some(code) => Fault::new(code, Blame::Local, "stopped before the daemon said how it ended"),
+                None if following.is_of_earlier() => {
+                    Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::Now)
+                }
+                None => {
+                    let why = format_args!("{why}, so it ends the copy");
+                    Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::WhereItEnded)
+                }
+            };
+            match message {
+                Err(_) => return Err(ended("the daemon that has the order fell silent")),
+                Ok(None) => return Err(ended("the connection to the daemon that has the order was lost")),
+                Ok(Some(Err(fault))) => return Err(if stopped.is_some() { ended("") } else { fault }),
+                Ok(Some(Ok(Message::OrderEvents(events)))) => {
+                    let runs = events.iter().any(|event| matches!(event, OrderEvent::Started(_)));
+                    events.into_iter().for_each(|event| self.observer.event(third_party::heard(event)));
+                    if runs && following == Following::UntilItRuns {
+                        write_message(&mut writer, &Message::OrderLeft(OrderLeft { id })).await?;
+                    }
+                }
+                Ok(Some(Ok(Message::OrderLeft(_)))) if following == Following::UntilItRuns => {
+                    self.observer.event(Event::Left(third_party::hex(&id)));
+                    return Ok(third_party::heard_end(nothing_yet()));
+                }
+                Ok(Some(Ok(Message::OrderEnded(end)))) => return Ok(third_party::heard_end(with_code(*end, stopped))),
+                Ok(Some(Ok(Message::Refuse(fault)))) => return Err(fault.seen_from_afar()),
+                Ok(Some(Ok(other))) => {
+                    return Err(Fault::protocol(format_args!("{} while an order is carried out", other.name())));
+                }
+            }
+        }
+    }
+}
+
+/// Refuses every answer but that the order of this name goes on at the daemon.
+fn need_taken(answer: Message, id: [u8; 16]) -> Result<(), Fault> {
+    match answer {
+        Message::OrderTaken(taken) if taken.id == id => Ok(()),
+        Message::Welcome(_) => {
+            let why = "the daemon does not know how to carry out an order";
+            Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Program::PullThenPush))
+        }
+        other => Err(Fault::protocol(format_args!("{} in answer to an order", other.name()))),
+    }
+}
+
+/// The end of an order that was stopped from here carries the code by which it was.
+fn with_code(end: OrderEnd, stopped: Option<FaultCode>) -> OrderEnd {
+    let verdict = match (end.verdict, stopped) {
+        (OrderVerdict::Ended(fault), Some(code)) => OrderVerdict::Ended(Fault { code, ..fault }),
+        (verdict, _) => verdict,
+    };
+    OrderEnd { verdict, ..end }
+}
+
+/// The report of an order that was left while it ran: nothing is known of it.
+fn nothing_yet() -> OrderEnd {
+    OrderEnd {
+        verdict: OrderVerdict::Complete,
+        files: Default::default(),
+        bytes: Default::default(),
+        failures: Vec::new(),
+        scanned: false,
+        millis: 0,
+        limits: Vec::new(),
+    }
+}
+
+fn only_daemons() -> Fault {
+    let why = "a copy between two other hosts is one between two daemons, and ssh leads to one of them";
+    Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Program::PullThenPush)
+}
+
+/// Reads messages on a task of its own, as reading one must not be broken off.
+fn reading(mut reader: ReadHalf) -> mpsc::Receiver<Result<Message, Fault>> {
+    let (told, heard) = mpsc::channel(4);
+    tokio::spawn(async move {
+        while let Some(message) = read_message(&mut reader).await.transpose() {
+            let is_over = message.is_err();
+            if told.send(message).await.is_err() || is_over {
+                return;
+            }
+        }
+    });
+    heard
+}
+
+/// A daemon says something each few seconds while it carries out an order.
+const ORDER_SILENCE_MAX: Duration = Duration::from_secs(45);
+/// How long it may take to write down what has come once it was stopped.
+const LAST_WORDS: Duration = Duration::from_secs(30);

@@ -1,0 +1,74 @@
+//! The side that asks for something: a client by its own rights, or the bearer of a grant by those
+//! that a client lends it.
+//!
+//! In: a request with what was shown around it. Out: what was admitted, and the order in place of
+//! which it was. `admission` decides by the rights, `grants` lends them, `order` judges orders.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use longhaul_core::Fault;
+use longhaul_net::PublicKey;
+use longhaul_proto::wire::message::{Request, Transfer};
+
+use super::admission::{Admitted, admit, authorise};
+use super::grants::LentRights;
+use super::order::{self, JudgedOrder};
+use super::{ClientConfig, Daemon};
+use crate::session::channel::ReadHalf;
+use crate::session::handshake::Shown;
+
+/// The side that asks: a client, or the bearer of a grant with what a client lends it.
+pub(super) struct Bearer {
+    /// The client, with the rights that it has or lends.
+    pub(super) client: ClientConfig,
+    /// The grant by which the other side has them. `None`: it is that client.
+    pub(super) lent: Option<LentRights>,
+}
+
+/// An order that was admitted as a push is.
+pub(super) struct Ordered {
+    /// Its client.
+    pub(super) client: ClientConfig,
+    /// The order itself.
+    pub(super) judged: JudgedOrder,
+    /// The transfer in place of which it stands, for further sessions.
+    pub(super) asked: (Transfer, Shown),
+}
+
+impl Bearer {
+    /// Answers whether its request is allowed, and takes what it needs.
+    pub(super) async fn admit(
+        self,
+        daemon: &Arc<Daemon>,
+        (peer, reader): ((PublicKey, SocketAddr), &mut ReadHalf),
+        (request, mut shown): (Request, Shown),
+    ) -> Result<(Admitted, Option<Box<Ordered>>), Fault> {
+        let Bearer { client, lent } = self;
+        // A client that shows a grant asks by that alone.
+        let lent = match shown.grant.take() {
+            Some(grant) if lent.is_none() => Some(daemon.honour(&grant, peer.0)?),
+            Some(_) => return Err(Fault::protocol("a second grant")),
+            None => lent,
+        };
+        let client = lent.as_ref().map_or(client, |lent| lent.client.clone());
+        let covered = |lent: &LentRights| lent.need_covered((&request, &shown)).and_then(|()| lent.need_usable(daemon));
+        lent.iter().try_for_each(covered)?;
+        let order = match (&request, &shown.order) {
+            (Request::Transfer(transfer), Some(order)) => {
+                // Nobody has a name looked up who may not write here.
+                authorise(daemon, &client, transfer)?;
+                let judged = order::judge(daemon, &client, ((**order).clone(), transfer.run)).await?;
+                Some(Box::new(Ordered { client: client.clone(), judged, asked: ((**transfer).clone(), shown.clone()) }))
+            }
+            _ => None,
+        };
+        let mut admitted = admit(daemon, (peer, reader), &client, (request, shown)).await?;
+        if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
+            lent.need_unused()?;
+            admission.description = format!("{} {}", admission.description, lent.described());
+            admission.holdings.lent = Some(lent);
+        }
+        Ok((admitted, order))
+    }
+}

@@ -1,0 +1,171 @@
+//! Tests of where an order may lead, and of what is asked of a name server for it.
+
+use longhaul_core::{RelPath, Rights, Word};
+use longhaul_proto::wire::grant::GrantRight;
+use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing};
+
+use super::super::dials::Abroad;
+use super::super::live::tests::daemon;
+use super::*;
+use crate::session::handshake::tests::transfer;
+
+fn order(host: &str, port: u16) -> Order {
+    let (grant, host) = (SignedGrant::default(), Word::try_from(host).expect("a word"));
+    Order { host, port, grant, rules: Vec::new(), lanes: 0, retry_seconds: 0, into: None }
+}
+
+fn place(orders: &OrderPlaces) -> Share {
+    orders.begin(PublicKey::from_bytes([7; 32])).expect("a place")
+}
+
+fn rules(texts: &[&str]) -> Vec<DialRule> {
+    texts.iter().map(|text| DialRule::parse(text, 7214).expect("a rule")).collect()
+}
+
+#[tokio::test]
+async fn a_host_that_no_rule_can_allow_is_refused_without_a_lookup() {
+    let orders = OrderPlaces::default();
+    // A lookup is broken off, which shows where there is one.
+    orders.close_lookups();
+    for (dial, host, port, want) in [
+        (&[][..], "dtn.example.org", 7214, FaultCode::Denied),
+        (&["dtn.example.org"], "evil.example.org", 7214, FaultCode::Denied),
+        (&["dtn.example.org"], "dtn.example.org", 7215, FaultCode::Denied),
+        (&["dtn.example.org"], "dtn.example.org", 7214, FaultCode::TimedOut),
+        (&["dtn.example.org"], "DTN.example.org.", 7214, FaultCode::TimedOut),
+        (&["dtn.example.org", "192.0.2.0/24:80"], "evil.example.org", 7214, FaultCode::Denied),
+        (&["192.0.2.0/24"], "any.example.org", 7214, FaultCode::TimedOut),
+        (&["192.0.2.0/24"], "127.0.0.1", 7214, FaultCode::Denied),
+    ] {
+        let found = addresses((&rules(dial), &orders), &order(host, port), place(&orders)).await;
+        let code = found.map(|(addresses, _)| addresses).map_err(|fault| fault.code);
+        assert_eq!(code, Err(want), "{dial:?}: {host} at {port}");
+    }
+}
+
+#[tokio::test]
+async fn an_allowed_address_is_found_and_a_refusal_names_none() {
+    let orders = OrderPlaces::default();
+    let found = addresses((&rules(&["127.0.0.1:99"]), &orders), &order("127.0.0.1", 99), place(&orders)).await;
+    let found = found.map(|(addresses, _)| addresses).map_err(|fault| fault.code);
+    assert_eq!(found, Ok(vec![([127, 0, 0, 1], 99).into()]));
+    let found = addresses((&rules(&["192.0.2.0/24"]), &orders), &order("localhost", 7214), place(&orders)).await;
+    let fault = found.expect_err("it is at this host");
+    assert_eq!(fault.code, FaultCode::Denied);
+    assert!(!fault.message.contains("127.0.0.1") && !fault.message.contains("::1"), "{}", fault.message);
+}
+
+const ALL: Rights = Rights { read: true, create: true, modify: true };
+
+/// A daemon that may dial this host, its client, and a daemon that the client reads from.
+struct Scene {
+    _dir: tempfile::TempDir,
+    daemon: Daemon,
+    own: Arc<Identity>,
+    issuer: Identity,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let identity = || Identity::generate().expect("a key");
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut daemon, issuer, own) = (daemon(dir.path(), Some(ALL), ALL), identity(), Arc::new(identity()));
+        daemon.config.clients[0].key = issuer.public();
+        let dial = rules(&["127.0.0.1:99"]);
+        daemon.live.abroad = Some(Arc::new(Abroad { identity: own.clone(), dial }));
+        Scene { _dir: dir, daemon, own, issuer }
+    }
+
+    fn grant(&self) -> Grant {
+        Grant {
+            id: ID,
+            issuer: *self.issuer.public().as_bytes(),
+            holder: *self.own.public().as_bytes(),
+            audience: [3; 32],
+            right: GrantRight::Read,
+            sources: vec![FarSource {
+                root: Word::try_from("data").expect("a word"),
+                path: RelPath::new("x").expect("a path"),
+                contents: false,
+            }],
+            not_before: 0,
+            not_after: 3600,
+        }
+    }
+
+    async fn judged(&self, grant: &Grant, run: [u8; 16]) -> Result<JudgedOrder, Fault> {
+        let grant = grant.signed(|bytes| self.issuer.sign(bytes)).expect("small");
+        judge(&self.daemon, &self.daemon.config.clients[0], (Order { grant, ..order("127.0.0.1", 99) }, run)).await
+    }
+
+    async fn refused(&self, grant: &Grant, run: [u8; 16]) -> String {
+        self.judged(grant, run).await.err().map(|fault| fault.message.to_string()).unwrap_or_default()
+    }
+}
+
+const ID: [u8; 16] = [9; 16];
+
+fn push() -> Transfer {
+    let (root, path) = (Word::try_from("data").expect("a word"), RelPath::new("y").expect("a path"));
+    let far = Far::Destination { root, path, placing: Placing::Beneath, if_exists: Default::default() };
+    Transfer { run: ID, far, ..transfer(Flow::default()) }
+}
+
+#[tokio::test]
+async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
+    let scene = Scene::new();
+    let grant = || scene.grant();
+    let mut untold = Vec::new();
+    for (grant, run, wanted) in [
+        (grant(), [8; 16], "whose run is not that of its grant"),
+        (Grant { issuer: [1; 32], ..grant() }, ID, "not from its client to this daemon"),
+        (Grant { holder: [1; 32], ..grant() }, ID, "not from its client to this daemon"),
+        (Grant { audience: *scene.own.public().as_bytes(), ..grant() }, ID, "is about this same daemon alone"),
+    ] {
+        let why = scene.refused(&grant, run).await;
+        untold.extend((!why.contains(wanted)).then(|| format!("{wanted}: {why}")));
+    }
+    let place = |root: &str, path: &str| OrderPlace {
+        root: Word::try_from(root).expect("a word"),
+        path: RelPath::new(path).expect("a path"),
+        placing: Placing::Beneath,
+        if_exists: Default::default(),
+        dataset: None,
+    };
+    for (right, into) in [
+        (GrantRight::Write, None),
+        (GrantRight::Read, Some(place("data", "x"))),
+        (GrantRight::Write, Some(place("data", "x/y"))),
+        (GrantRight::Write, Some(place("other", "x"))),
+    ] {
+        let signed = Grant { right, ..grant() }.signed(|bytes| scene.issuer.sign(bytes)).expect("small");
+        let order = Order { grant: signed, into, ..order("127.0.0.1", 99) };
+        let judged = judge(&scene.daemon, &scene.daemon.config.clients[0], (order, ID)).await;
+        let why = judged.err().map(|fault| fault.message.to_string()).unwrap_or_default();
+        untold.extend((!why.contains("is not for what is ordered")).then(|| format!("{right:?}: {why}")));
+    }
+    assert!(untold.is_empty(), "{untold:#?}");
+    let first = scene.judged(&grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
+    let why = scene.refused(&grant(), ID).await;
+    assert!(why.contains("was given to this daemon before"), "{why}");
+    drop(first);
+    assert!(scene.judged(&grant(), ID).await.is_ok(), "one that was not begun is forgotten");
+}
+
+#[tokio::test]
+async fn a_client_that_became_a_user_of_the_host_has_no_further_session_of_its_order() {
+    let mut scene = Scene::new();
+    let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
+    let client = scene.daemon.config.clients[0].clone();
+    let user = Some(super::super::ClientUser { uid: 1000, gid: 1000, name: None });
+    scene.daemon.config.clients[0].user = user;
+    let (current, peer) = (Current::new(scene.daemon), ([127, 0, 0, 1], 1).into());
+    let recorded = Asked::heard(None, (client.key, peer));
+    let (reader, writer) = (tokio::io::empty(), tokio::io::sink());
+    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID);
+    let (daemon, asked, told) = (current.now(), (push(), Shown::default()), follower.told());
+    let mut carrying = Carrying { daemon, current: &current, client, peer, judged, asked, recorded, told };
+    let refused = carrying.admit_again().await.err().map(|fault| (fault.code, fault.message.to_string()));
+    let Some((FaultCode::Unsupported, why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("served as a user of the daemon's host"), "{why}");
+}

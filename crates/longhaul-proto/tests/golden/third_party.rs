@@ -1,0 +1,114 @@
+//! The messages of a copy from one daemon to another, and their bytes.
+
+use longhaul_core::{ChunkSize, FaultCode, RelPath, Sums, Transport, Word};
+use longhaul_proto::Message;
+use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
+use longhaul_proto::wire::message::{
+    FarSource, Limit, Limited, Order, OrderBytes, OrderEnd, OrderEvent, OrderFile, OrderFiles, OrderLeft, OrderOutcome,
+    OrderProgress, OrderStart, OrderSum, OrderTaken, OrderUnsent, OrderVerdict, Protect, Request,
+};
+
+fn word(text: &str) -> Word {
+    Word::try_from(text).expect("a word")
+}
+
+fn grant() -> SignedGrant {
+    let path = RelPath::new("x").expect("a path");
+    let grant = Grant {
+        id: [0x99; 16],
+        issuer: [0x11; 32],
+        holder: [0x22; 32],
+        audience: [0x33; 32],
+        right: GrantRight::Read,
+        sources: vec![FarSource { root: word("data"), path, contents: true }],
+        not_before: 300,
+        not_after: 400,
+    };
+    grant.signed(|_| [0x44; 64]).expect("small")
+}
+
+fn events() -> Vec<OrderEvent> {
+    let path = || RelPath::new("x").expect("a path");
+    let start = OrderStart {
+        session: [0x55; 16],
+        transport: Transport::Tcp,
+        protect: Protect::Private,
+        lanes: 3,
+        chunk: ChunkSize::DEFAULT,
+        congestion: word("bbr"),
+        caps: 2,
+    };
+    let progress = OrderProgress {
+        millis: 1,
+        found: OrderSum { files: 2, bytes: 3 },
+        scanned: true,
+        committed: OrderSum { files: 4, bytes: 5 },
+        without: OrderSum { files: 6, bytes: 7 },
+        received: 8,
+        arrived: 9,
+        resumed: 10,
+        durable: 11,
+        limited: Some(Limited { by: Limit::Target, thousandths: 300 }),
+    };
+    let file = OrderFile {
+        path: path(),
+        placed: path(),
+        outcome: OrderOutcome::Committed,
+        bytes: 300,
+        b3: Some([0xab; 32]),
+        regular: true,
+        renamed: false,
+        replaced: Some(true),
+        sums: Sums::default(),
+    };
+    let (path, placed) = (b"p".to_vec(), b"q".to_vec());
+    let unsent = OrderUnsent { path, placed, reason: "fifo".into(), message: "m".into() };
+    vec![
+        OrderEvent::Started(start),
+        OrderEvent::Moved(progress),
+        OrderEvent::Settled(Box::new(file)),
+        OrderEvent::Unsent(unsent),
+        OrderEvent::Restarted([0x66; 16]),
+    ]
+}
+
+/// Each message, and its bytes.
+pub(super) fn messages() -> Vec<(Message, &'static str)> {
+    let order = Order {
+        host: word("a.b"),
+        port: 7214,
+        grant: grant(),
+        rules: Vec::new(),
+        lanes: 2,
+        retry_seconds: 600,
+        into: None,
+    };
+    let end = OrderEnd {
+        verdict: OrderVerdict::Complete,
+        files: OrderFiles { committed: 1, skipped: 2, failed: 3, changed: 4, mismatched: 5, total: 6 },
+        bytes: OrderBytes { committed: 7, misread: 8, ..OrderBytes::default() },
+        failures: vec![FaultCode::Denied],
+        scanned: true,
+        millis: 300,
+        limits: vec![Limited { by: Limit::Source, thousandths: 1000 }],
+    };
+    vec![
+        (Message::Order(order), GOLDEN[0]),
+        (Message::ShownGrant(grant()), GOLDEN[1]),
+        (Message::OrderTaken(OrderTaken { id: [0x99; 16] }), GOLDEN[2]),
+        (Message::OrderEvents(events()), GOLDEN[3]),
+        (Message::OrderEnded(Box::new(end)), GOLDEN[4]),
+        (Message::OrderLeft(OrderLeft { id: [0x99; 16] }), GOLDEN[5]),
+        (super::hello(Request::Order { id: [0x99; 16] }), GOLDEN[6]),
+    ]
+}
+
+const GOLDEN: [&str; 7] = [
+    "cb0000002b03612e62ae387e9999999999999999999999999999999911111111111111111111111111111111111111111111111111111111111111112222222222222222222222222222222222222222222222222222222222222222333333333333333333333333333333333333333333333333333333333333333300010464617461017801ac029003444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444440002d80400",
+    "c00000002c7e9999999999999999999999999999999911111111111111111111111111111111111111111111111111111111111111112222222222222222222222222222222222222222222222222222222222222222333333333333333333333333333333333333333333333333333333333333333300010464617461017801ac02900344444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444",
+    "110000002d99999999999999999999999999999999",
+    "790000002e05005555555555555555555555555555555500000316036262720201010203010405060708090a0b0107ac02020178017800ac0201abababababababababababababababababababababababababababababababab0100010100000301700171046669666f016d0566666666666666666666666666666666",
+    "1a0000002f00010203040506070000000000000008010301ac020100e807",
+    "110000003099999999999999999999999999999999",
+    "15000000010101000499999999999999999999999999999999",
+];

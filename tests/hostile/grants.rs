@@ -1,0 +1,210 @@
+//! Grants that are not what they should be, and strangers that show them or something else: each is
+//! refused, the log says why, and whoever says nothing is not waited for longer than before.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use longhaul_net::{Identity, PublicKey};
+use longhaul_proto::Message;
+use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
+use longhaul_proto::wire::message::{CAP_BY_GRANT, FarSource, Request, Transfer};
+use rustix::process::Signal;
+
+use super::peer::{self, Client, hello, push_to, source};
+use super::{daemon_addr, identity};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, hearing_hangups};
+
+const ID: [u8; 16] = [9; 16];
+
+/// A daemon with `data/f`, its client, and a stranger to which that client lends its rights.
+struct Scene {
+    site: Site,
+    bearer: Host,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let (site, bearer) = (site(), Host::new());
+        bearer.key();
+        files::make(site.root().join("f"), 1, 1000);
+        files::make(site.root().join("g"), 2, 1000);
+        Scene { site, bearer }
+    }
+
+    fn grant(&self) -> Grant {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let audience: PublicKey = self.site.daemon.key().parse().unwrap();
+        Grant {
+            id: ID,
+            issuer: *identity(&self.site.client).public().as_bytes(),
+            holder: *identity(&self.bearer).public().as_bytes(),
+            audience: *audience.as_bytes(),
+            right: GrantRight::Read,
+            sources: vec![source("data", "f")],
+            not_before: now,
+            not_after: now + 3600,
+        }
+    }
+
+    fn signed(&self, grant: &Grant) -> SignedGrant {
+        grant.signed(|bytes| identity(&self.site.client).sign(bytes)).unwrap()
+    }
+
+    /// Shows a grant, and asks. Returns the answer.
+    fn asked(&self, bearer: Identity, grant: SignedGrant, transfer: Transfer) -> Result<u64, String> {
+        let mut client = Client::dial(daemon_addr(&self.site), bearer);
+        client.speech.say(&Message::ShownGrant(grant));
+        client.speech.say(&hello(Request::Transfer(Box::new(transfer))));
+        match client.speech.hear() {
+            Some(Message::Welcome(welcome)) => Ok(welcome.caps),
+            Some(Message::Refuse(fault)) => Err(format!("{}: {}", fault.code.name(), fault.message)),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    fn refused(&self, grant: &Grant) -> String {
+        self.asked(identity(&self.bearer), self.signed(grant), pull("f")).expect_err("it is refused")
+    }
+}
+
+/// A daemon with one client, which hears hangups also where the tests were started to ignore them.
+fn site() -> Site {
+    let (client, server) = (Host::new(), Host::new());
+    let root = server.make_dir("data");
+    let config = DaemonConfig::default().root("data", &root, ALL_RIGHTS);
+    let config = config.client("tester", client.key(), &[("data", ALL_RIGHTS)]);
+    let daemon = config.start_as(&server, |run| run.beneath(hearing_hangups()));
+    client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    Site { client, server, daemon }
+}
+
+fn pull(path: &str) -> Transfer {
+    pull_all(vec![source("data", path)])
+}
+
+fn pull_all(sources: Vec<FarSource>) -> Transfer {
+    Transfer { run: ID, ..peer::pull(sources, Vec::new()) }
+}
+
+#[test]
+fn a_stranger_gets_what_a_client_lends_it_and_nothing_else() {
+    let scene = Scene::new();
+    let ask = |transfer: Transfer| scene.asked(identity(&scene.bearer), scene.signed(&scene.grant()), transfer);
+    let caps = ask(pull("f")).unwrap_or_else(|why| panic!("{why}"));
+    assert_ne!(caps & CAP_BY_GRANT, 0);
+    for (what, transfer) in [
+        ("another file", pull("g")),
+        ("the whole root", pull("")),
+        ("one more", pull_all(vec![source("data", "f"), source("data", "g")])),
+    ] {
+        let why = ask(transfer).expect_err(what);
+        assert!(why.contains("denied") && why.contains("does not name what is asked for"), "{what}: {why}");
+    }
+    let why = ask(Transfer { run: [8; 16], ..pull("f") }).expect_err("another run");
+    assert!(why.contains("it is for another run"), "{why}");
+    let why = ask(Transfer { run: ID, ..push_to("data", "h") }).expect_err("a push");
+    assert!(why.contains("it is for fetching alone"), "{why}");
+    scene.site.daemon.wait_log("it is for fetching alone");
+    // Without it the bearer is a stranger as any other.
+    let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
+    client.speech.say(&hello(Request::Transfer(Box::new(pull("f")))));
+    assert_eq!(client.speech.end(), "denied");
+}
+
+#[test]
+fn a_stranger_writes_where_a_client_lends_it_a_place_and_nowhere_else() {
+    let scene = Scene::new();
+    let grant = Grant { right: GrantRight::Write, sources: vec![source("data", "in")], ..scene.grant() };
+    let ask = |transfer: Transfer| scene.asked(identity(&scene.bearer), scene.signed(&grant), transfer);
+    for (what, transfer) in [
+        ("another place", push_to("data", "h")),
+        ("above it", push_to("data", "")),
+        ("beneath it", push_to("data", "in/h")),
+    ] {
+        let why = ask(Transfer { run: ID, ..transfer }).expect_err(what);
+        assert!(why.contains("denied") && why.contains("does not name what is asked for"), "{what}: {why}");
+    }
+    let why = ask(pull("f")).expect_err("a pull");
+    assert!(why.contains("it is for sending alone"), "{why}");
+    let caps = ask(Transfer { run: ID, ..push_to("data", "in") }).unwrap_or_else(|why| panic!("{why}"));
+    assert_ne!(caps & CAP_BY_GRANT, 0);
+}
+
+#[test]
+fn each_grant_that_is_not_good_is_refused_and_the_log_says_why() {
+    let scene = Scene::new();
+    let good = scene.grant();
+    let later = Grant { not_before: good.not_before + 300, ..good.clone() };
+    let expired = Grant { not_before: good.not_before - 7200, not_after: good.not_before - 3600, ..good.clone() };
+    let lasting = Grant { not_after: good.not_after + 90_000, ..good.clone() };
+    for (grant, want) in [
+        (Grant { holder: [1; 32], ..good.clone() }, "it is for another key than the one that shows it"),
+        (Grant { audience: [1; 32], ..good.clone() }, "it is for another daemon"),
+        (Grant { issuer: [1; 32], ..good.clone() }, "its issuer has not signed it"),
+        (later, "it is not good yet"),
+        (expired, "it has expired"),
+        (lasting, "good for longer than any grant may be"),
+    ] {
+        let why = scene.refused(&grant);
+        assert!(why.starts_with("denied: ") && why.contains(want), "{why}");
+    }
+    let ask = |bearer, signed| scene.asked(bearer, signed, pull("f")).expect_err("it is refused");
+    let mut tampered = scene.signed(&good);
+    let at = tampered.body.iter().rposition(|byte| *byte == b'f').unwrap();
+    tampered.body[at] = b'g';
+    assert!(ask(identity(&scene.bearer), tampered).contains("has not signed it"));
+    // `..` is no part of a path, whoever signs it.
+    let mut above = Grant { sources: vec![source("data", "xx")], ..good.clone() }.body();
+    let at = above.windows(2).rposition(|pair| pair == b"xx").unwrap();
+    above[at..at + 2].copy_from_slice(b"..");
+    let mut signed = scene.signed(&good);
+    signed.body = above;
+    assert!(ask(identity(&scene.bearer), signed).contains("it cannot be read"));
+    let stranger = Grant { issuer: *identity(&scene.bearer).public().as_bytes(), ..good.clone() };
+    let signed = stranger.signed(|bytes| identity(&scene.bearer).sign(bytes)).unwrap();
+    assert!(ask(identity(&scene.bearer), signed).contains("its issuer is no client of this daemon"));
+    // A stranger has a line of its own as often as any, so that it cannot fill the log.
+    let line = scene.site.daemon.wait_log("it is for another key than the one that shows it");
+    assert!(line.contains("WARN"), "{line}");
+    assert!(scene.site.daemon.log().matches("the grant is refused").count() <= 4, "{}", scene.site.daemon.log());
+    // A client is told so too, and has no rights of its own by it.
+    let why = ask(identity(&scene.site.client), scene.signed(&good));
+    assert!(why.contains("it is for another key"), "{why}");
+}
+
+#[test]
+fn a_grant_of_a_client_that_was_taken_out_is_refused() {
+    let scene = Scene::new();
+    let path = scene.site.server.path("serve.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let other = Identity::generate().unwrap().public().to_string();
+    std::fs::write(&path, config.replace(scene.site.client.key(), &other)).unwrap();
+    scene.site.daemon.signal(Signal::HUP);
+    scene.site.daemon.wait_log("the configuration is loaded");
+    let why = scene.refused(&scene.grant());
+    assert!(why.contains("its issuer is no client of this daemon"), "{why}");
+}
+
+#[test]
+fn a_grant_that_is_longer_than_any_may_be_is_not_waited_for() {
+    let scene = Scene::new();
+    let begun = Instant::now();
+    let mut client = Client::dial(daemon_addr(&scene.site), Identity::generate().unwrap());
+    let number = Message::ShownGrant(SignedGrant::default()).encode()[4];
+    client.speech.say_bytes(&[&(1_u32 << 20).to_le_bytes()[..], &[number]].concat());
+    assert_eq!(client.speech.end(), "denied");
+    assert!(begun.elapsed() < Duration::from_millis(4500), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_stranger_that_says_nothing_is_not_held_longer_than_a_handshake_may_take() {
+    let scene = Scene::new();
+    let begun = Instant::now();
+    let mut silent = Client::dial(daemon_addr(&scene.site), Identity::generate().unwrap());
+    assert_eq!(silent.speech.end(), "denied");
+    // It does not hang up: now and then a byte shows whether the daemon has.
+    let until = begun + Duration::from_secs(30);
+    while silent.speech.force(&[0], until) {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(13), "{:?}", begun.elapsed());
+}
