@@ -28,6 +28,7 @@ mod peer;
 mod policy;
 pub(crate) mod proxy;
 mod receivers;
+mod removals;
 mod requests;
 mod senders;
 mod server;

@@ -8,6 +8,8 @@
 mod extras;
 #[path = "golden/limits.rs"]
 mod limits;
+#[path = "golden/removal.rs"]
+mod removal;
 #[path = "golden/udp.rs"]
 mod udp;
 
@@ -279,6 +281,9 @@ fn messages() -> Vec<(Message, &'static str)> {
         (extras::shown_claim(), extras::SHOWN_CLAIM),
         (extras::as_dataset(), extras::AS_DATASET),
     ]
+    .into_iter()
+    .chain(removal::messages())
+    .collect()
 }
 
 const GOLDEN: [&str; 50] = [
@@ -392,8 +397,8 @@ fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers, (1..=37).chain(39..=42).chain([49]).collect::<Vec<_>>());
-    for new in [38, 43, 48, 50] {
+    assert_eq!(numbers, (1..=37).chain(39..=42).chain(49..=52).collect::<Vec<_>>());
+    for new in [38, 43, 48, 53] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -167,7 +167,7 @@ impl Run {
     /// receives, its own directory keeps the claim, and a dataset is staged there.
     fn shown(&self, role: Role) -> Shown {
         let Publishing { claim, dataset } = self.publishing.clone();
-        if role == Role::Sender { Shown { claim, dataset } } else { Shown::default() }
+        if role == Role::Sender { Shown { claim, dataset, ..Shown::default() } } else { Shown::default() }
     }
 
     /// Whether lanes may be dialled while the control connection is: encrypted ones over TCP, which

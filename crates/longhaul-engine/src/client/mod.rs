@@ -23,6 +23,7 @@ pub(crate) mod local_copy;
 mod missing;
 mod possible;
 mod publishing;
+pub(crate) mod removal;
 mod retry;
 mod session;
 pub(crate) mod sets;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord, AuditWho};
 use super::deputy::{AskedWords, Outcome};
+use crate::session::handshake::HeardRequest;
 use longhaul_core::{Fault, FaultCode};
 
 /// A request of a known key.
@@ -26,10 +27,12 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The request, if one was heard.
-    pub(super) fn new(request: Option<&Request>, key: PublicKey, peer: SocketAddr) -> Asked {
-        let (place, what) = match request {
+    pub(super) fn new(heard: Option<&HeardRequest>, key: PublicKey, peer: SocketAddr) -> Asked {
+        let removes = heard.is_some_and(|heard| heard.shown.removes);
+        let (place, what) = match heard.map(|heard| &heard.request) {
             None => (None, "nothing that could be understood"),
             Some(Request::Roots) => (None, "roots"),
+            Some(Request::List { root, path }) if removes => (Some((root, path)), "removal"),
             Some(Request::List { root, path }) => (Some((root, path)), "list"),
             Some(Request::Partials { root, path }) => (Some((root, path)), "list of partials"),
             Some(Request::Transfer(transfer)) => match &transfer.far {

@@ -1,5 +1,5 @@
 //! One conversation of the daemon: it hears the request, has it admitted, and runs the session or
-//! tells the listing.
+//! tells the listing, or carries out orders to move names away.
 //!
 //! In: a control connection of a client. Out: what the client is told, and a log line when a
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
@@ -80,7 +80,7 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
         link.reserve_first().await;
     }
-    let asked = Asked::new(heard.as_ref().ok().map(|heard| &heard.request), control.peer_key, peer);
+    let asked = Asked::new(heard.as_ref().ok(), control.peer_key, peer);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
         Ok(HeardRequest { request, shown, .. }) => admit(&daemon, &mut control, request, shown).await,
         Err(fault) => Err(fault),
@@ -93,6 +93,11 @@ pub(super) async fn serve(current: Arc<Current>, mut control: Control) {
             if let Err(fault) = told {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
             }
+        }
+        Ok(Admitted::Removal(removal)) => {
+            drop(place);
+            removal.run((&daemon, &current), control).await;
+            daemon.live.spare.freed();
         }
         Ok(Admitted::Session(admission)) => {
             drop(place);

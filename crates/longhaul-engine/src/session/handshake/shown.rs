@@ -5,18 +5,22 @@
 
 use longhaul_core::{Blame, DatasetName, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_CLAIM, CAP_DATASET, Far, Hello, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{CAP_CLAIM, CAP_DATASET, CAP_REMOVAL, Far, Hello, Request, Transfer, Welcome};
 
 use super::{answer, unexpected};
 use crate::session::channel::ReadHalf;
 
-/// The claim and the dataset that an initiator that sends shows behind its hello.
+/// The claim and the dataset that an initiator that sends shows behind its hello, and whether one
+/// that lists has names moved away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Its claim. `None`: it needs none.
     pub(crate) claim: Option<ShardClaim>,
     /// The name under which all files shall appear together. `None`: each appears when it is done.
     pub(crate) dataset: Option<DatasetName>,
+    /// Whether it knows the right to have names moved away, or is here for that: beside a request
+    /// to list a path, names beneath that are to go.
+    pub(crate) removes: bool,
 }
 
 impl Shown {
@@ -24,8 +28,9 @@ impl Shown {
     pub(crate) fn announced_by(&self, hello: Message) -> Message {
         let claim = if self.claim.is_some() { CAP_CLAIM } else { 0 };
         let dataset = if self.dataset.is_some() { CAP_DATASET } else { 0 };
+        let removes = if self.removes { CAP_REMOVAL } else { 0 };
         match hello {
-            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset, ..hello }),
+            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset | removes, ..hello }),
             other => other,
         }
     }
@@ -58,7 +63,8 @@ impl Shown {
 pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Request) -> Result<Shown, Fault> {
     let claim = if caps & CAP_CLAIM != 0 { Some(hear_claim(reader, request).await?) } else { None };
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
-    Ok(Shown { claim, dataset })
+    let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
+    Ok(Shown { claim, dataset, removes })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -113,9 +119,9 @@ mod tests {
         };
         let memory = || Far::Memory { bytes: 1, millis: 0 };
         let name = DatasetName::new("run-7").expect("a name");
-        let claim = Shown { claim: Some(CLAIM), dataset: None };
-        let dataset = Shown { claim: None, dataset: Some(name.clone()) };
-        let both = Shown { claim: Some(CLAIM), dataset: Some(name) };
+        let claim = Shown { claim: Some(CLAIM), ..Shown::default() };
+        let dataset = Shown { dataset: Some(name.clone()), ..Shown::default() };
+        let both = Shown { claim: Some(CLAIM), dataset: Some(name), removes: false };
         for (shown, takes_dry_run) in [(claim, false), (dataset, true), (both, false)] {
             assert_eq!(heard(&shown, push(), false).await, Ok(shown.clone()));
             let planned = if takes_dry_run { Ok(shown.clone()) } else { Err(FaultCode::Protocol) };
@@ -125,10 +131,29 @@ mod tests {
         assert_eq!(heard(&Shown::default(), memory(), false).await, Ok(Shown::default()));
     }
 
+    #[tokio::test]
+    async fn a_hello_that_lists_says_that_names_are_to_be_moved_away_and_no_other_does() {
+        let path = longhaul_core::RelPath::root;
+        let root = || "data".try_into().expect("a word");
+        let transfer = Request::Transfer(Box::new(transfer(Flow::default())));
+        for (request, heard_so) in [
+            (Request::List { root: root(), path: path() }, true),
+            (Request::Roots, true),
+            (Request::Partials { root: root(), path: path() }, false),
+            (transfer, false),
+        ] {
+            let (near, far_end) = tokio::io::duplex(4096);
+            let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far_end));
+            let shown = Shown { removes: true, ..Shown::default() };
+            write_message(&mut writer, &shown.announced_by(hello(request, Units::Any))).await.expect("said");
+            assert_eq!(hear(&mut reader).await.expect("a hello").shown.removes, heard_so);
+        }
+    }
+
     #[test]
     fn an_older_build_does_neither_and_is_refused() {
-        let claim = Shown { claim: Some(CLAIM), dataset: None };
-        let dataset = Shown { claim: None, dataset: DatasetName::new("run-7").ok() };
+        let claim = Shown { claim: Some(CLAIM), ..Shown::default() };
+        let dataset = Shown { dataset: DatasetName::new("run-7").ok(), ..Shown::default() };
         for (shown, bit) in [(claim, CAP_CLAIM), (dataset, CAP_DATASET)] {
             assert_eq!(shown.need(&welcome(bit)), Ok(()));
             assert_eq!(shown.need(&welcome(!bit)).map_err(|fault| fault.code), Err(FaultCode::Unsupported));
