@@ -100,7 +100,7 @@ pub(super) async fn admit(
             Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, (&client, known), places()?))))
         }
         Request::List { root, path } if shown.removes => {
-            let removal = removal::admit(daemon, control, &client, (&root, path)).await?;
+            let removal = removal::admit(daemon, control.peer_addr, &client, (&root, path)).await?;
             Ok(Admitted::Removal(Box::new(removal)))
         }
         Request::List { root, path } => {

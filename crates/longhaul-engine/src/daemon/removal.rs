@@ -74,7 +74,7 @@ struct NameMover {
 /// Answers whether a client may have names beneath a path moved away, and takes what that needs.
 pub(super) async fn admit(
     daemon: &Arc<Daemon>,
-    control: &Control,
+    peer: SocketAddr,
     client: &ClientConfig,
     (root, path): (&str, RelPath),
 ) -> Result<Removal, Fault> {
@@ -100,12 +100,12 @@ pub(super) async fn admit(
     Ok(Removal {
         client: client.name.clone(),
         key: client.key,
-        peer: control.peer_addr,
+        peer,
         uid: client.uid(),
         root: root.to_owned(),
         what,
         mover,
-        audit: daemon.live.audit.session(client, control.peer_addr),
+        audit: daemon.live.audit.session(client, peer),
         trigger,
         _holds: RemovalHolds { _root, _linked, _session },
     })

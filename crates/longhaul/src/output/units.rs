@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use longhaul_core::Mtime;
+use longhaul_core::units::civil_day;
 
 /// A rate as `9.41 Gbit/s (1.18 GB/s)`: decimal units, by which links and disks are sold.
 pub fn rate(bytes_per_s: f64) -> String {
