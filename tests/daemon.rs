@@ -238,7 +238,7 @@ fn roots_on_the_command_line_are_offered_to_the_clients_of_the_config() {
     let daemon =
         Daemon::start(run.args(["--root", &read_only, "--root", &format!("full={}:{ALL_RIGHTS}", full.display())]));
     let ls = client.run(["ls", "-l", "--trust-on-first-use", &daemon.url("")]).succeed();
-    assert_eq!(ls.stdout_text(), "full/  read,create,modify\nplain/  read\n", "{ls}");
+    assert_eq!(ls.stdout_text(), "full/  read,create,modify,delete\nplain/  read\n", "{ls}");
     server.run(["serve", "--root", "nonsense"]).fail(2);
 }
 

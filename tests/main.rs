@@ -51,6 +51,7 @@ mod packaging;
 mod partials;
 mod readme;
 mod reload;
+mod removals;
 mod resume;
 mod sealed;
 mod set;

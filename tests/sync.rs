@@ -171,7 +171,7 @@ fn a_plan_is_refused_where_the_source_is_doubtful() {
     host.run(["sync", "dst/d2/", "dst", "--delete", "plan"]).fail(2);
     host.run(["sync", "src/", "dst", "--delete", "apply", &"0".repeat(64)]).fail(2);
     host.run(["sync", "src/", "dst", "--delete", "now"]).fail(2);
-    host.run(["sync", "src/", "lh://127.0.0.1:1/data", "--delete", "plan"]).fail(2);
+    host.run(["sync", "src/", "host:data", "--delete", "plan"]).fail(2);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, PROTECTIONS, Run, Running, files};
 
 mod recorded;
+mod removals;
 mod udp;
 
 const MIB: usize = 1 << 20;

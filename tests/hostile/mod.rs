@@ -29,6 +29,7 @@ mod peer;
 mod policy;
 pub(crate) mod proxy;
 mod receivers;
+mod removals;
 mod requests;
 mod senders;
 mod server;

@@ -38,7 +38,7 @@ fn listing(name: &[u8], kind: ListedKind) -> Message {
 
 #[test]
 fn rights_that_are_none_are_a_breach_and_nothing_of_them_is_printed() {
-    let rights = Rights { read: true, create: true, modify: true };
+    let rights = Rights { read: true, create: true, modify: true, delete: false };
     let roots = listing(b"r", ListedKind::Root { rights });
     for (right, word) in [(&b"create"[..], &b"\x1b[2J\nx"[..]), (b"modify", b"\x1b]0;o\x07"), (b"read", b"root")] {
         for flags in [&["-l"][..], &["--json"], &[]] {

@@ -11,7 +11,7 @@ use crate::fixture::files;
 
 impl House {
     /// The records since the last call, when the last of them is the end of a session.
-    fn records_to_the_end(&self) -> Vec<Value> {
+    pub(super) fn records_to_the_end(&self) -> Vec<Value> {
         let (log, until) = (self.server.path("audit.jsonl"), Instant::now() + Duration::from_secs(60));
         loop {
             let text = fs::read_to_string(&log).unwrap();

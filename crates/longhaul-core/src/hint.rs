@@ -277,6 +277,8 @@ hints! {
     AskForRight "ask the daemon's administrator for it",
     TakeFairShare "take a fair share of the path, or ask the daemon's administrator for 'share' of this client in serve.toml",
     AskForModify "ask for the right 'modify' on this root",
+    AskForDelete
+        "ask the daemon's administrator to add 'delete' to 'allow' of this root and to the 'roots' of this client in serve.toml",
     AskForModifyOrRemoval "ask for the right 'modify' on this root, or have the file removed",
     AskForRead
         "for a manifest the daemon reads the files that are skipped: leave it out, or ask the daemon's administrator for 'read'",
@@ -330,6 +332,7 @@ hints! {
     UpdateOrCarryLess "have the other side run a build that knows this metadata, or carry less",
     UpdateOrSumLess "have the other side run a build that knows these checksums, or ask for none",
     UpdateOrMoveFiles "have the other side run a build that knows datasets, or have each file appear by itself",
+    UpdateOrRemoveThere "have the other side run a build that moves names away, or do it on its host",
     UpdateOrShowNoClaim "have the other side run a build that keeps claims, or show none",
     CarryLessInStream "carry only modes and times through a stream",
 }

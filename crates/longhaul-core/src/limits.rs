@@ -43,6 +43,9 @@ pub const DATASET_MANIFEST_NAME: &[u8] = b".longhaul-manifest";
 /// Longest name of a dataset: one that is replaced is kept under a name that is 18 bytes longer.
 pub const DATASET_NAME_BYTES_MAX: usize = 200;
 
+/// Names in one order to move names away: their answers fit a few messages.
+pub const REMOVAL_NAMES_MAX: usize = 256;
+
 /// Largest control message, its number and length not counted.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// A manifest page is closed before it grows beyond this.

@@ -20,6 +20,8 @@ pub struct Rights {
     pub create: bool,
     /// Whether it may replace standing names.
     pub modify: bool,
+    /// Whether it may have names moved away that its source has no more.
+    pub delete: bool,
 }
 
 /// The reason why a list of words names no [`Rights`].
@@ -35,12 +37,18 @@ impl Rights {
             read: self.read && other.read,
             create: self.create && other.create,
             modify: self.modify && other.modify,
+            delete: self.delete && other.delete,
         }
+    }
+
+    /// Whether they let a client change what stands in a root.
+    pub const fn may_change(self) -> bool {
+        self.create || self.modify || self.delete
     }
 
     /// The names of the rights that are granted, in their order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        let all = [(self.read, NAMES[0]), (self.create, NAMES[1]), (self.modify, NAMES[2])];
+        let all = [(self.read, NAMES[0]), (self.create, NAMES[1]), (self.modify, NAMES[2]), (self.delete, NAMES[3])];
         all.into_iter().filter(|(granted, _)| *granted).map(|(_, name)| name)
     }
 }
@@ -69,15 +77,15 @@ impl<'de> Deserialize<'de> for Rights {
                     granted[at] = true;
                     next = at + 1;
                 }
-                let [read, create, modify] = granted;
-                Ok(Rights { read, create, modify })
+                let [read, create, modify, delete] = granted;
+                Ok(Rights { read, create, modify, delete })
             }
         }
         deserializer.deserialize_seq(RightsVisitor)
     }
 }
 
-const NAMES: [&str; 3] = ["read", "create", "modify"];
+const NAMES: [&str; 4] = ["read", "create", "modify", "delete"];
 
 #[cfg(test)]
 mod tests {
@@ -85,9 +93,9 @@ mod tests {
 
     #[test]
     fn names_stand_in_their_order() {
-        let all = Rights { read: true, create: true, modify: true };
+        let all = Rights { read: true, create: true, modify: true, delete: true };
         assert!(all.names().eq(NAMES));
-        assert!(Rights { create: false, ..all }.names().eq(["read", "modify"]));
+        assert!(Rights { create: false, ..all }.names().eq(["read", "modify", "delete"]));
         assert_eq!(Rights::default().names().next(), None);
         assert_eq!(all.and(Rights { read: true, ..Rights::default() }), Rights { read: true, ..Rights::default() });
     }

@@ -221,6 +221,25 @@ fn prefix_alone(unit: &str) -> Option<&'static str> {
     }
 }
 
+/// The Gregorian date of a number of days since 1970: eras of 400 years, and years that begin in
+/// March, so that the leap day is the last of its year.
+pub const fn civil_day(days: i64) -> (i64, i64, i64) {
+    let days = days + DAYS_FROM_0000_03_01_TO_1970;
+    let era = days.div_euclid(DAYS_PER_ERA);
+    let day_of_era = days.rem_euclid(DAYS_PER_ERA);
+    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / (DAYS_PER_ERA - 1);
+    let year_of_era = (day_of_era - leaps) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Five months from March on always have 153 days.
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + carry, month, day)
+}
+
+const DAYS_PER_ERA: i64 = 146_097;
+const DAYS_FROM_0000_03_01_TO_1970: i64 = 719_468;
+
 #[cfg(test)]
 mod tests {
     use super::*;

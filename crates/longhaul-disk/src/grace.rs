@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::facts::{NameFacts, NameKind, facts_in};
 use crate::kernel::Kernel;
-use crate::shelf::{SHELF_NAME as NAME, ours_alone, stand_shelf};
+use crate::shelf::{ours_alone, shelf_name, stand_shelf};
 use crate::tree::Tree;
 use crate::walk::{Dir, Walk};
 
@@ -67,19 +67,20 @@ impl Grace {
             let path = PathText::from(tree.named());
             return Err(DiskError::call("move names away from one target of a set at", path, Errno::OPNOTSUPP));
         }
-        let above = stand_shelf(root)?;
+        let (above, name) = stand_shelf(root, tree.shelf_user())?;
         let kernel = root.kernel();
-        let all = own_dir((&above, NAME), GRACE_NAME, kernel)?;
-        let path = [NAME, b"/", GRACE_NAME].concat();
+        let all = own_dir((&above, &name), GRACE_NAME, kernel)?;
+        let path = [&name, &b"/"[..], GRACE_NAME].concat();
         let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
         let place = [&path, &b"/"[..], label.as_bytes()].concat();
         let kept = Arc::new(Dir::of(own, kernel, &PathText::from(place.as_slice()))?);
         Ok(Grace { tree: Walk::new(Arc::clone(root), 0), kept: Walk::new(kept, 0), place, unsynced: None })
     }
 
-    /// The path of the grace directory of a label beneath the tree.
-    pub fn place(label: &str) -> String {
-        String::from_utf8_lossy(&[NAME, b"/", GRACE_NAME, b"/", label.as_bytes()].concat()).into_owned()
+    /// The path beneath a tree at which its grace directories lie, each under its label.
+    pub fn place(tree: &Tree) -> String {
+        let name = shelf_name(tree.root(), tree.shelf_user());
+        String::from_utf8_lossy(&[&name, &b"/"[..], GRACE_NAME].concat()).into_owned()
     }
 
     /// Moves a name away, if it is still what these facts say.
@@ -99,7 +100,7 @@ impl Grace {
         match facts_in(&dir, name).map_err(examined)? {
             None => self.absent(path, facts),
             Some(now) if !facts.is_still(&now) => Ok(Withdrawn::Changed),
-            Some(_) if facts.kind == NameKind::Dir => self.withdraw_dir((&dir, name), path),
+            Some(_) if facts.kind == NameKind::Dir => self.withdraw_dir((&dir, name), path, facts),
             Some(_) => self.withdraw_file((&dir, name), path, facts),
         }
     }
@@ -112,7 +113,7 @@ impl Grace {
         let Some((from, to)) = self.unsynced.take() else { return Ok(()) };
         // The new name first: a name that has two places after a crash is lost in neither.
         let synced = to.sync().and_then(|()| from.sync());
-        synced.map_err(|error| DiskError::call("sync the directories of names that were moved to", NAME, error))
+        synced.map_err(|error| DiskError::call("sync the directories of names that were moved to", &*self.place, error))
     }
 
     /// The end of a name that does not stand.
@@ -136,7 +137,11 @@ impl Grace {
         self.turn_to(dir, &to)?;
         let failed = |error| DiskError::call("move away", path, error);
         // The grace directory is ours alone, so that nothing comes to stand there behind our back.
-        move_to_free((dir, &to), name).map_err(failed)?;
+        match move_to_free((dir, &to), name) {
+            // Another run took it since the look.
+            Err(Errno::NOENT) => return self.absent(path, facts),
+            moved => moved.map_err(failed)?,
+        }
         let moved = facts_in(&to, name).map_err(failed)?;
         if moved.is_some_and(|moved| facts.is_still(&moved)) {
             return Ok(Withdrawn::Moved);
@@ -151,9 +156,17 @@ impl Grace {
         }
     }
 
-    fn withdraw_dir(&mut self, (dir, name): (&Arc<Dir>, &[u8]), path: &RelPath) -> Result<Withdrawn, DiskError> {
+    fn withdraw_dir(
+        &mut self,
+        (dir, name): (&Arc<Dir>, &[u8]),
+        path: &RelPath,
+        facts: &NameFacts,
+    ) -> Result<Withdrawn, DiskError> {
         let mode = {
-            let itself = self.tree.dir(path)?;
+            let itself = match self.tree.dir(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return self.absent(path, facts),
+                found => found?,
+            };
             let stat = fstat(itself.as_ref()).map_err(|error| DiskError::call("examine", path, error))?;
             Mode::from_raw_mode(stat.st_mode & 0o777)
         };
@@ -163,6 +176,7 @@ impl Grace {
         match dir.kernel().rmdirat(dir, name) {
             Ok(()) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Withdrawn::NotEmpty),
+            Err(Errno::NOENT) => return self.absent(path, facts),
             Err(error) => return Err(DiskError::call("move away", path, error)),
         }
         // Its mode is a courtesy to whoever moves it back: the directory above lets nobody in.

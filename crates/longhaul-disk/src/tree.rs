@@ -97,6 +97,11 @@ impl Tree {
         Arc::new(Tree { walk: Walk::new(root, 0), named: self.named.clone(), shelf_of: self.shelf_of })
     }
 
+    /// The user who alone uses the shelf. `None`: it is everybody's who may.
+    pub(crate) fn shelf_user(&self) -> Option<u32> {
+        self.shelf_of
+    }
+
     /// The path that the operator named.
     pub fn named(&self) -> &Path {
         &self.named

@@ -51,7 +51,7 @@ impl AuditLog for Broken {
     }
 }
 
-const READ: Rights = Rights { read: true, create: false, modify: false };
+const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
 
 fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
     let root = RootConfig {

@@ -26,7 +26,7 @@ fn abandoned(root: &Path, name: &str) -> PathBuf {
 }
 
 fn config(root: &Path) -> ServeConfig {
-    let allow = Rights { read: true, create: true, modify: true };
+    let allow = Rights { read: true, create: true, modify: true, delete: false };
     let root = RootConfig {
         name: "data".to_owned(),
         targets: TargetDirs::one(root),

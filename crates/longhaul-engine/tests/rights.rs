@@ -20,8 +20,8 @@ impl Trust for Anybody {
     }
 }
 
-const READ: Rights = Rights { read: true, create: false, modify: false };
-const ALL: Rights = Rights { read: true, create: true, modify: true };
+const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
+const ALL: Rights = Rights { read: true, create: true, modify: true, delete: true };
 
 fn config(roots: Vec<RootConfig>, client: ClientConfig) -> ServeConfig {
     ServeConfig {

@@ -10,6 +10,8 @@ mod extras;
 mod limits;
 #[path = "golden/third_party.rs"]
 mod third_party;
+#[path = "golden/removal.rs"]
+mod removal;
 #[path = "golden/udp.rs"]
 mod udp;
 
@@ -282,6 +284,7 @@ fn messages() -> Vec<(Message, &'static str)> {
         (extras::as_dataset(), extras::AS_DATASET),
     ]
     .into_iter()
+    .chain(removal::messages())
     .chain(third_party::messages())
     .collect()
 }
@@ -397,8 +400,8 @@ fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers, (1..=37).chain(39..=49).collect::<Vec<_>>());
-    for new in [38, 50] {
+    assert_eq!(numbers, (1..=37).chain(39..=52).collect::<Vec<_>>());
+    for new in [38, 53] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

@@ -445,7 +445,8 @@ pub struct AuthorizeArgs {
     /// What the daemon calls this client, in its config and its log
     #[arg(long, value_name = "N")]
     pub name: String,
-    /// A root and what the client may do there: of read,create,modify. May be left out with --bench
+    /// A root and what the client may do there: of read,create,modify,delete. May be left out with
+    /// --bench
     #[arg(long, value_name = "NAME=RIGHTS", required_unless_present = "bench", action = ArgAction::Append)]
     pub root: Vec<String>,
     /// Let it measure the way to the daemon: `longhaul bench net`. For a client that is in the

@@ -23,6 +23,7 @@ mod transfer;
 use std::ffi::OsString;
 use std::future::Future;
 
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Verb};
@@ -133,13 +134,18 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
 
 /// Runs a future to its end on the threads that control work needs; disks and lanes have their own.
 fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(CONTROL_THREADS).enable_all().build();
-    let runtime = runtime.map_err(Error::file("start the runtime of", "this process"))?;
+    let runtime = runtime()?;
     let output = runtime.block_on(future);
     // A blocked system call must not keep a finished program alive.
     runtime.shutdown_background();
     Ok(output)
+}
+
+/// The threads that control work needs.
+fn runtime() -> Result<Runtime, Error> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(CONTROL_THREADS).enable_all().build();
+    runtime.map_err(Error::file("start the runtime of", "this process"))
 }
 
 /// The log level of a client. Libraries are shown at the third `-v` only, and changes of lanes

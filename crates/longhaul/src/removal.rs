@@ -46,7 +46,7 @@ pub struct RemovalPlan {
     pub source_device: Option<u64>,
     /// The tree that has them, in the same form.
     pub destination: Vec<u8>,
-    /// The device of the destination.
+    /// The device of the destination; at a daemon that of its root.
     pub destination_device: u64,
     /// When it was made, in seconds since 1970.
     pub made: u64,
@@ -109,17 +109,6 @@ pub fn digest_of(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// Whether longhaul keeps something under this path: an earlier dataset as `NAME.<id>~`, or a name
-/// in it. Names of its own that begin with `.longhaul` are no paths at all.
-pub fn is_kept(path: &RelPath) -> bool {
-    path.components().any(|name| {
-        let Some(rest) = name.strip_suffix(b"~") else { return false };
-        let Some(dot) = rest.len().checked_sub(KEPT_ID_DIGITS + 1) else { return false };
-        let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        dot > 0 && rest[dot] == b'.' && rest[dot + 1..].iter().all(is_digit)
-    })
-}
-
 fn name_of_line(line: &str) -> Option<PlannedName> {
     let mut words = line.splitn(7, ' ');
     let kind = match words.next()? {
@@ -163,8 +152,6 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
 
 /// The first line of a plan.
 const HEAD: &str = "longhaul removal plan 1";
-/// Digits of the id in the name of an earlier dataset that is kept.
-const KEPT_ID_DIGITS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -215,16 +202,5 @@ mod tests {
             assert_eq!(RemovalPlan::parse(&other), None, "{to}");
         }
         assert_eq!(RemovalPlan::parse(text.trim_end()), None, "it is cut off");
-    }
-
-    #[test]
-    fn datasets_that_were_replaced_are_kept_and_what_only_looks_alike_is_not() {
-        let kept = |path: &str| is_kept(&RelPath::new(path).unwrap());
-        assert!(kept("run7.0123456789abcdef~") && kept("a/run7.0123456789abcdef~/x"));
-        for other in
-            ["run7~", "run7.0123456789abcde~", "run7.0123456789abcdeF~", "run7.0123456789abcdef", ".0123456789abcdef~"]
-        {
-            assert!(!kept(other), "{other}");
-        }
     }
 }

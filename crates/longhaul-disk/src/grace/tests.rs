@@ -25,7 +25,7 @@ fn facts(tree: &Tree, name: &str) -> NameFacts {
 }
 
 fn kept(top: &Path, name: &str) -> std::path::PathBuf {
-    top.join(Grace::place("x")).join(name)
+    top.join(".longhaul/grace/x").join(name)
 }
 
 #[test]
@@ -79,4 +79,46 @@ fn a_grace_directory_that_others_may_write_to_is_refused() {
     drop(Grace::open(&tree, "x").expect("a grace directory"));
     fs::set_permissions(kept(top.path(), ""), fs::Permissions::from_mode(0o777)).expect("a mode");
     assert_eq!(Grace::open(&tree, "x").expect_err("it is open to others").kind(), ErrorKind::Denied);
+}
+
+#[test]
+fn two_runs_of_one_plan_at_once_move_each_name_once_and_neither_fails() {
+    let top = tempfile::tempdir().expect("scratch");
+    let names: Vec<_> = (0..6).flat_map(|dir| (0..30).map(move |n| format!("d{dir}/{n}"))).collect();
+    (0..6).for_each(|dir| fs::create_dir(top.path().join(format!("d{dir}"))).expect("a directory"));
+    names.iter().for_each(|name| fs::write(top.path().join(name), name).expect("a file"));
+    let tree = Tree::open(top.path()).expect("a tree");
+    let known: Vec<_> = (0..6)
+        .flat_map(|dir| (0..30).map(move |n| format!("d{dir}/{n}")).chain([format!("d{dir}")]))
+        .map(|name| (path(&*name), facts(&tree, &name)))
+        .collect();
+    let moves = || {
+        let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+        let ends: Vec<_> = known.iter().map(|(path, facts)| grace.withdraw(path, facts).expect("no error")).collect();
+        grace.sync().expect("synced");
+        ends
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let one = scope.spawn(moves);
+        let two = scope.spawn(moves);
+        (one.join().expect("it ends"), two.join().expect("it ends"))
+    });
+    for ((one, two), (name, _)) in one.iter().zip(&two).zip(&known) {
+        let ends = [one, two].map(|end| matches!(end, Withdrawn::Moved | Withdrawn::MovedBefore));
+        assert_eq!(ends, [true; 2], "{}: {one:?}, {two:?}", name.escaped());
+    }
+    for name in &names {
+        assert_eq!(fs::read_to_string(kept(top.path(), name)).expect("kept"), *name);
+    }
+}
+
+#[test]
+fn a_user_with_a_shelf_of_its_own_has_its_grace_directories_there() {
+    let (top, _) = planted();
+    let uid = rustix::process::geteuid().as_raw();
+    let tree = Tree::open_for_user(top.path(), uid).expect("a tree");
+    assert_eq!(Grace::place(&tree), format!(".longhaul-{uid}/grace"));
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/g"), &facts(&tree, "a/g")).expect("no error"), Withdrawn::Moved);
+    assert!(top.path().join(Grace::place(&tree)).join("x/a/g").exists());
 }

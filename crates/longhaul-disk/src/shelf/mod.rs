@@ -305,15 +305,21 @@ impl Proves for AllOfIt {
 /// The copies of a journal of a set.
 const COPIES: usize = 2;
 
-/// The shelf of a tree with this top as a directory, made if it does not stand. What is made in it
-/// at once keeps it from going with the last journal.
-///
-/// # Errors
-/// The system's error; [`ErrorKind::Denied`] if it is another user's or open to others.
-pub(crate) fn stand_shelf(root: &Arc<Dir>) -> Result<OwnedFd, DiskError> {
-    let shelf = ShelfDir::of(root, None);
+/// Makes the shelf's directory at the top of a tree, or takes the one that stands: that of one user
+/// alone, if there is a `user`. Gives it with its name.
+pub(crate) fn stand_shelf(root: &Arc<Dir>, user: Option<u32>) -> Result<(OwnedFd, Vec<u8>), DiskError> {
+    let shelf = match user {
+        Some(uid) => ShelfDir::of_user(root, uid),
+        None => ShelfDir::of(root, None),
+    };
     let made = (0..TRIES_MAX).find_map(|_| shelf.make().transpose());
-    made.unwrap_or_else(|| Err(DiskError::call("make the directory", SHELF_NAME, Errno::BUSY)))
+    let made = made.unwrap_or_else(|| Err(DiskError::call("make the directory", shelf.bare_name(), Errno::BUSY)))?;
+    Ok((made, shelf.bare_name().to_vec()))
+}
+
+/// The name of the shelf at the top of a tree: that of one user alone, if there is a `user`.
+pub(crate) fn shelf_name(root: &Arc<Dir>, user: Option<u32>) -> Vec<u8> {
+    user.map_or_else(|| SHELF_NAME.to_vec(), |uid| ShelfDir::of_user(root, uid).bare_name().to_vec())
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub(crate) mod missing;
 mod order;
 mod possible;
 mod publishing;
+pub(crate) mod removal;
 pub(crate) mod retry;
 mod session;
 pub(crate) mod sets;

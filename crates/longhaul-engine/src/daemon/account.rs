@@ -68,7 +68,7 @@ impl PipeAccount {
             return Ok(PipeAccount { root, ground, direct, unfinished, catalogue });
         };
         let places = written.iter().map(|path| beneath(path)).collect();
-        let writing = if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never };
+        let writing = if root.allow.may_change() { Writing::Wanted } else { Writing::Never };
         let set = TargetSet::open(&root.targets, Marks::Made, writing)?;
         set.log_missing();
         let store = RootJournals::keeping(set.shelf(), unfinished);
@@ -194,7 +194,8 @@ impl PipeAccount {
 
 /// The root of an account that is not confined: what its user may do is the system's matter.
 fn whole() -> RootConfig {
-    let allow = Rights { read: true, create: true, modify: true };
+    // Names are moved away at daemons alone.
+    let allow = Rights { read: true, create: true, modify: true, delete: false };
     let protect = vec![Protection::Private, Protection::Safe];
     let (name, targets) = ("this account".to_owned(), TargetDirs::one("."));
     RootConfig {

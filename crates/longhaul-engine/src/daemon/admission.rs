@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LANES_MAX};
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Role, Transport, hint};
+use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Rights, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Protection, PublicKey, TransportFacts};
 use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
@@ -26,6 +26,7 @@ use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
+use super::removal::{self, Removal};
 use super::request::hear_rest;
 use super::root_places::RootPlace;
 use super::runs::RunSeat;
@@ -47,6 +48,8 @@ use crate::workers::blocking;
 pub(super) enum Admitted {
     /// Names to tell.
     Listing(Box<ListedNames>),
+    /// Names to look at and to move away.
+    Removal(Box<Removal>),
     /// A session to begin.
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
@@ -100,7 +103,15 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots => Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, client, places()?)))),
+        Request::Roots => {
+            // An older client could not read the list.
+            let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
+            Ok(Admitted::Listing(Box::new(ListedNames::roots(daemon, (client, known), places()?))))
+        }
+        Request::List { root, path } if shown.removes => {
+            let removal = removal::admit(daemon, peer.1, client, (&root, path)).await?;
+            Ok(Admitted::Removal(Box::new(removal)))
+        }
         Request::List { root, path } => {
             let (config, rights) = daemon.root(client, &root)?;
             need(rights.read, "read", config)?;

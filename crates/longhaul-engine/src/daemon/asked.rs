@@ -28,20 +28,17 @@ pub(super) struct Asked {
 impl Asked {
     /// A grant that was shown before anything was asked for.
     pub(super) fn by_grant(peer: (PublicKey, SocketAddr)) -> Asked {
-        Asked { what: "grant", ..Asked::new(None, peer) }
+        Asked { what: "grant", ..Asked::heard(None, peer) }
     }
 
     /// The request that was heard, if one was, with what was shown around it.
-    pub(super) fn heard(heard: Option<&HeardRequest>, peer: (PublicKey, SocketAddr)) -> Asked {
-        let asked = Asked::new(heard.map(|heard| &heard.request), peer);
+    pub(super) fn heard(heard: Option<&HeardRequest>, (key, peer): (PublicKey, SocketAddr)) -> Asked {
+        let removes = heard.is_some_and(|heard| heard.shown.removes);
         let is_order = heard.is_some_and(|heard| heard.shown.order.is_some());
-        if is_order { Asked { what: "order", ..asked } } else { asked }
-    }
-
-    fn new(request: Option<&Request>, (key, peer): (PublicKey, SocketAddr)) -> Asked {
-        let (place, what) = match request {
+        let (place, what) = match heard.map(|heard| &heard.request) {
             None => (None, "nothing that could be understood"),
             Some(Request::Roots) => (None, "roots"),
+            Some(Request::List { root, path }) if removes => (Some((root, path)), "removal"),
             Some(Request::List { root, path }) => (Some((root, path)), "list"),
             Some(Request::Partials { root, path }) => (Some((root, path)), "list of partials"),
             Some(Request::Order { .. }) => (None, "end of an order"),

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use longhaul_core::{Escaped, Fault, FaultCode};
+use longhaul_core::{Escaped, Fault, FaultCode, RelPath};
 use longhaul_net::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,9 @@ pub enum AuditDeed {
     /// A file or link that a client sent is there, and gets its name with all others of its
     /// dataset.
     Staged,
-    /// A file or link was not sent, or not taken.
+    /// A name that its source has no more lies in a grace directory now.
+    MovedAway,
+    /// A file or link was not sent, or not taken; a name was not moved away.
     Failed,
     /// Names were listed.
     Listed,
@@ -105,7 +107,7 @@ pub enum AuditDeed {
 }
 
 impl AuditDeed {
-    /// Whether it was done to a file or link, in a session.
+    /// Whether it was done to a file or link, or to a name that was to go, in a session.
     pub(super) const fn is_of_a_file(self) -> bool {
         match self {
             AuditDeed::Opened
@@ -113,6 +115,7 @@ impl AuditDeed {
             | AuditDeed::Committed
             | AuditDeed::Replaced
             | AuditDeed::Staged
+            | AuditDeed::MovedAway
             | AuditDeed::Failed => true,
             AuditDeed::SessionBegan | AuditDeed::SessionEnded | AuditDeed::Listed | AuditDeed::Refused => false,
         }
@@ -128,6 +131,7 @@ impl AuditDeed {
             AuditDeed::Committed => "committed",
             AuditDeed::Replaced => "replaced",
             AuditDeed::Staged => "staged",
+            AuditDeed::MovedAway => "moved_away",
             AuditDeed::Failed => "failed",
             AuditDeed::Listed => "listed",
             AuditDeed::Refused => "refused",
@@ -247,6 +251,17 @@ impl SessionAudit {
         };
         let record = AuditRecord { deed, root: Some(&root), path: Some(&path), code, ..AuditRecord::default() };
         self.keep(AuditRecord { bytes: Some(file.bytes), b3: file.b3, ..record });
+    }
+
+    /// Records that a name beneath the root was moved away, or why it was not.
+    pub(super) fn withdrawn(&self, (root, path): (&str, &RelPath), bytes: u64, code: Option<FaultCode>) {
+        if self.log.is_none() {
+            return;
+        }
+        let (root, path) = (Escaped(root.as_bytes()).to_string(), path.escaped().to_string());
+        let deed = if code.is_some() { AuditDeed::Failed } else { AuditDeed::MovedAway };
+        let record = AuditRecord { deed, root: Some(&root), path: Some(&path), code, ..AuditRecord::default() };
+        self.keep(AuditRecord { bytes: Some(bytes), ..record });
     }
 
     /// Records that all files that were staged have their names: the dataset's directory, with the

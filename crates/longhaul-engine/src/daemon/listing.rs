@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, Rights, hint};
 use longhaul_disk::{Lister, TargetSet};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
@@ -95,11 +95,11 @@ impl ListedNames {
         .await
     }
 
-    /// The roots that a client may see.
-    pub(super) fn roots(daemon: &Daemon, client: &ClientConfig, places: Places) -> ListedNames {
+    /// The roots that a client may see, with those of its rights there that it knows.
+    pub(super) fn roots(daemon: &Daemon, (client, known): (&ClientConfig, Rights), places: Places) -> ListedNames {
         let listed = |name: &String| {
             let (_, rights) = daemon.root(client, name).ok()?;
-            let kind = ListedKind::Root { rights };
+            let kind = ListedKind::Root { rights: rights.and(known) };
             Some(Listed { name: name.clone().into_bytes(), kind, len: 0, meta: Meta::default() })
         };
         ListedNames::new(NameSource::Known(daemon.roots.named.keys().filter_map(listed).collect()), places)

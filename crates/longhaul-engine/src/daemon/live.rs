@@ -111,16 +111,22 @@ impl Needs {
             (Far::Destination { root, if_exists, .. }, Role::Sender) => {
                 let read = transfer.digests || *if_exists == IfExists::Verify;
                 let modify = may_modify == MayModify::Yes && *if_exists != IfExists::Fail;
-                let roots = BTreeMap::from([(root.to_string(), Rights { read, create: true, modify })]);
+                let roots = BTreeMap::from([(root.to_string(), Rights { read, create: true, modify, delete: false })]);
                 Needs { roots, share, ..Needs::default() }
             }
             (Far::Sources { sources, .. }, _) => {
-                let read = Rights { read: true, create: false, modify: false };
+                let read = Rights { read: true, ..Rights::default() };
                 let roots = sources.iter().map(|source| (source.root.to_string(), read));
                 Needs { roots: roots.collect(), share, ..Needs::default() }
             }
             _ => Needs { bench: true, share, ..Needs::default() },
         }
+    }
+
+    /// The needs of a session that moves names away in a root.
+    pub(super) fn of_removal(root: &str) -> Needs {
+        let rights = Rights { read: true, delete: true, ..Rights::default() };
+        Needs { roots: BTreeMap::from([(root.to_owned(), rights)]), ..Needs::default() }
     }
 
     /// The same of a session that runs as this user.
@@ -280,6 +286,8 @@ pub(super) struct Counts {
     pub(super) files: u64,
     /// Files and links that failed.
     pub(super) failed: u64,
+    /// Names that were moved away.
+    pub(super) moved_away: u64,
     /// Files of which the digest is known, among those that were committed.
     pub(super) digests: u64,
     /// How far it is, and how fast.

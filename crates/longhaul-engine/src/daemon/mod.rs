@@ -9,20 +9,20 @@
 //! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
-//! source or destination, and `listing` answers requests to list. `grants` honours rights that
-//! clients lend to others; `order` fetches for a client from another daemon (`order_fetch`), or
-//! sends there (`order_send`), by sessions of `order_session`, where `dials` allows it,
-//! `order_places` bound how many of these are under way, `order_ends` remember how they ended,
-//! and its `follower` tells that client; `bearer` is whoever asks, by rights of its own or lent
-//! ones. `runs` lets a client take over from itself; `shares` divides the daemon's sessions, memory
-//! and listings among clients, `root_places` the sessions of a root and their memory; `buffers` is
-//! the memory of one session; `bounds` has a destination seem smaller than its disk, by what
-//! `quotas` counts; `memory` grants measurements; `rates` sets the rate of each session; `collect`
-//! decides when abandoned partials go. `audit` records what clients do to files, `asked` a request
-//! before it is judged, `tallies` counts, `ending` tells the end of a session, and `watch` has
-//! figures for whoever watches. A client that has a user of this host is served by a `deputy`, a
-//! process of that user. `pipe` is a daemon for one client behind an ssh session, whose paths are
-//! an `account`'s; `liveness` shows whether all of it lives. It knows no command line.
+//! source or destination, `listing` answers requests to list, and `removal` moves names away.
+//! `grants` honours rights that clients lend to others; `order` fetches for a client from another
+//! daemon (`order_fetch`), or sends there (`order_send`), by sessions of `order_session`, where
+//! `dials` allows it, `order_places` bound how many of these are under way, `order_ends` remember
+//! how they ended, and its `follower` tells that client; `bearer` is whoever asks, by rights of its
+//! own or lent ones. `runs` lets a client take over from itself; `shares` divides the daemon's
+//! sessions, memory and listings among clients, `root_places` the sessions of a root and their
+//! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
+//! disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the rate of each
+//! session; `collect` decides when abandoned partials go. `audit` records what clients do to files,
+//! `asked` a request before it is judged, `tallies` counts, `ending` tells the end of a session, and
+//! `watch` has figures for whoever watches. A client that has a user of this host is served by a
+//! `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh session, whose
+//! paths are an `account`'s; `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -58,6 +58,7 @@ mod pipe;
 mod quotas;
 mod rates;
 mod reload;
+mod removal;
 mod request;
 mod root_places;
 mod runs;

@@ -199,7 +199,7 @@ fn standing<'o>(root: &RootConfig, open: &'o BTreeMap<String, OpenRoot>) -> Opti
 }
 
 fn writing(root: &RootConfig) -> Writing {
-    if root.allow.create || root.allow.modify { Writing::Wanted } else { Writing::Never }
+    if root.allow.may_change() { Writing::Wanted } else { Writing::Never }
 }
 
 #[cfg(test)]

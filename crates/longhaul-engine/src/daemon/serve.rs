@@ -1,5 +1,5 @@
 //! One conversation of the daemon: it hears the request, has it admitted, and runs the session or
-//! tells the listing.
+//! tells the listing, or carries out orders to move names away.
 //!
 //! In: a control connection of a client. Out: what the client is told, and a log line when a
 //! session opens and when it ends. Decides nothing about who may have what: that is `admission`.
@@ -117,6 +117,11 @@ async fn hear_out(
             if let Err(fault) = told {
                 tracing::debug!(target: "longhaul::serve", %peer, %fault, "a listing was broken off");
             }
+        }
+        Ok((Admitted::Removal(removal), _)) => {
+            drop(place);
+            removal.run((&daemon, current), control).await;
+            daemon.live.spare.freed();
         }
         Ok((Admitted::Session(admission), ordered)) => {
             // An order has a place of its own, which outlives its sessions.

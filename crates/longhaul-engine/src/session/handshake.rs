@@ -15,10 +15,10 @@ use longhaul_disk::{Shape, SyncMethod};
 use longhaul_net::Protection;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_LEAVES_QUIC, CAP_REPLACED, CAP_SOURCE_DIRECTORY,
-    CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED, CAP_UDP_BESIDE_TCP, CAP_UDP_LANES,
-    Flow, GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION, Welcome, extras_refused, extras_wanted,
-    share_of_hello, share_said, with_extras_of_hello,
+    CAP_EXACT_CHUNKS, CAP_IN_CHUNKS, CAP_KNOWS_SHARED, CAP_LEAVES_QUIC, CAP_REMOVAL, CAP_REPLACED,
+    CAP_SOURCE_DIRECTORY, CAP_SYNCS_EACH, CAP_SYNCS_FILE_SYSTEM, CAP_TAKES_STREAMS, CAP_TAKES_UNASKED,
+    CAP_UDP_BESIDE_TCP, CAP_UDP_LANES, Flow, GrantedLanes, Hello, Protect, Request, Transfer, Transport, VERSION,
+    Welcome, extras_refused, extras_wanted, share_of_hello, share_said, with_extras_of_hello,
 };
 
 use super::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -43,6 +43,8 @@ pub(crate) fn hello(request: Request, units: Units) -> Message {
             let unasked = if flow.takes_unasked { CAP_TAKES_UNASKED } else { 0 };
             extras_wanted(transfer.preserve) | exact(flow) | share_said(flow.share) | knows(flow) | udp | unasked
         }
+        // It knows the right of that name.
+        Request::Roots => CAP_REMOVAL,
         _ => 0,
     };
     let caps = asked | if units == Units::Chunks { CAP_IN_CHUNKS } else { 0 };

@@ -4,8 +4,8 @@ use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
     AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, Digest, DigestKind, Entry,
     EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason,
-    Meta, Mtime, Owner, Permissions, PlainText, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames, ShardClaim,
-    TempName, TreePart, Unit, Word, Xattr, XattrName,
+    Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames,
+    ShardClaim, TempName, TreePart, Unit, Word, Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -229,8 +229,9 @@ fn listed() -> impl Strategy<Value = Listed> {
         Just(ListedKind::Dir),
         vec(any::<u8>(), 0..9).prop_map(|target| ListedKind::Symlink { target }),
         Just(ListedKind::Special),
-        any::<[bool; 3]>()
-            .prop_map(|[read, create, modify]| ListedKind::Root { rights: Rights { read, create, modify } }),
+        any::<[bool; 4]>().prop_map(|[read, create, modify, delete]| ListedKind::Root {
+            rights: Rights { read, create, modify, delete }
+        }),
         listed_partials().prop_map(|partial| ListedKind::Partial(Box::new(partial))),
     ];
     (vec(any::<u8>(), 0..9), kinds, any::<u64>(), metas()).prop_map(|(name, kind, len, meta)| Listed {
@@ -397,8 +398,42 @@ fn unit_messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn removal_messages() -> impl Strategy<Value = Message> {
+    let kinds = || select(&[KnownKind::File, KnownKind::Link, KnownKind::Dir, KnownKind::Special][..]);
+    let facts = move || {
+        (kinds(), any::<[u64; 3]>(), times()).prop_map(|(kind, [dev, ino, bytes], mtime)| KnownFacts {
+            kind,
+            dev,
+            ino,
+            bytes,
+            mtime,
+        })
+    };
+    let answers = prop_oneof![
+        Just(NameAnswer::Absent),
+        (facts(), any::<u64>()).prop_map(|(facts, within)| NameAnswer::Found { facts, within }),
+        Just(NameAnswer::Moved),
+        Just(NameAnswer::MovedBefore),
+        Just(NameAnswer::Changed),
+        Just(NameAnswer::NotEmpty),
+        faults().prop_map(NameAnswer::Refused),
+    ];
+    let names = vec((paths(), facts()).prop_map(|(path, facts)| KnownName { path, facts }), 0..4);
+    prop_oneof![
+        (any::<u64>(), texts("[a-z/.]{0,20}"))
+            .prop_map(|(device, grace)| Message::RemovalOpened(RemovalOpened { device, grace })),
+        vec(paths(), 0..4).prop_map(|names| Message::RemovalOrder(RemovalOrder::Look(names))),
+        (any::<([u8; 32], u64)>(), names).prop_map(|((digest, made), names)| {
+            Message::RemovalOrder(RemovalOrder::Move(RemovalBatch { plan: PlanName { digest, made }, names }))
+        }),
+        (vec(answers, 0..5), any::<bool>())
+            .prop_map(|(names, last)| Message::RemovalAnswer(RemovalAnswer { names, last })),
+    ]
+}
+
+/// Messages of any number.
 pub(crate) fn messages() -> impl Strategy<Value = Message> {
-    prop_oneof![opening_messages(), manifest_messages(), unit_messages()]
+    prop_oneof![opening_messages(), manifest_messages(), unit_messages(), removal_messages()]
 }
 
 /// Headers that a sender may write.

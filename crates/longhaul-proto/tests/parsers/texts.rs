@@ -80,14 +80,14 @@ proptest! {
     }
 
     #[test]
-    fn a_right_that_is_not_known_is_no_listing(word in "\\PC{0,8}", known in select(&["read", "create", "modify"][..])) {
+    fn a_right_that_is_not_known_is_no_listing(word in "\\PC{0,8}", known in select(&["read", "create", "modify", "delete"][..])) {
         let listing = |rights: &[&str]| {
             let names: Vec<u8> = rights.iter().flat_map(|right| spelled(right)).collect();
             Message::decode(&[&[19, 1, 1, b'r', 4, rights.len() as u8], &names[..], &[0, 0, 0, 0, 1]].concat())
         };
         prop_assert!(matches!(listing(&[known]), Ok(Message::Listing(_))));
         prop_assert!(listing(&[known, known]).is_err());
-        prop_assert_eq!(listing(&[&word]).is_ok(), ["read", "create", "modify"].contains(&word.as_str()));
+        prop_assert_eq!(listing(&[&word]).is_ok(), ["read", "create", "modify", "delete"].contains(&word.as_str()));
     }
 }
 
@@ -98,9 +98,18 @@ fn rights_are_told_by_their_names_in_their_order() {
         Message::decode(&[&[19, 1, 1, b'r', 4, rights.len() as u8], &names[..], &[0, 0, 0, 0, 1]].concat())
     };
     let Ok(Message::Listing(Listing { names, .. })) = listing(&["read", "modify"]) else { panic!("no listing") };
-    assert_eq!(names[0].kind, ListedKind::Root { rights: Rights { read: true, create: false, modify: true } });
-    for wrong in [&["modify", "read"][..], &["read", "read"], &["delete"], &[""], &["read", "create", "modify", "read"]]
-    {
+    assert_eq!(
+        names[0].kind,
+        ListedKind::Root { rights: Rights { read: true, create: false, modify: true, delete: false } }
+    );
+    for wrong in [
+        &["modify", "read"][..],
+        &["read", "read"],
+        &["remove"],
+        &["delete", "read"],
+        &[""],
+        &["read", "create", "modify", "read"],
+    ] {
         assert!(listing(wrong).is_err(), "{wrong:?}");
     }
 }
@@ -114,6 +123,7 @@ fn no_message_has_a_bare_string() {
         ("listing.rs", include_str!("../../src/wire/message/listing.rs")),
         ("mod.rs", include_str!("../../src/wire/message/mod.rs")),
         ("opening.rs", include_str!("../../src/wire/message/opening.rs")),
+        ("removal.rs", include_str!("../../src/wire/message/removal.rs")),
         ("fault.rs", include_str!("../../../longhaul-core/src/fault.rs")),
         ("manifest.rs", include_str!("../../../longhaul-core/src/manifest.rs")),
     ];

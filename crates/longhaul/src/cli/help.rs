@@ -149,7 +149,7 @@ pub(super) const SYNC_LONG: &str = concat!(
 A sync is a copy that says at its end how many files were new, changed and the same. It takes nothing away from DEST. \
 Names that DEST alone has go in two further steps, in which nothing is transferred: 'plan' lists them and prints a digest; \
 'apply' looks at each name of that plan once more, at both ends, and moves those that are as planned to DEST/.longhaul/grace, where they \
-stay until you remove them. Names that --exclude leaves out are in no plan. Of the other options the steps take those of keys and output.
+stay until you remove them; a daemon, to whoever has the right 'delete' there, does so at the top of its root. Names that --exclude leaves out are in no plan. Of the other options the steps take those of keys and output.
 
 Examples:
   longhaul sync /data/run7/ lh://node.example/atlas/run7

@@ -17,8 +17,8 @@ pub struct ServeArgs {
     /// $XDG_CONFIG_HOME/longhaul/serve.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,
-    /// Offer DIR as NAME to every client in the config; rights of read,create,modify [default:
-    /// read]
+    /// Offer DIR as NAME to every client in the config; rights of read,create,modify,delete
+    /// [default: read]
     #[arg(long, value_name = "NAME=DIR[:RIGHTS]", action = ArgAction::Append)]
     pub root: Vec<OsString>,
     /// Listen there for 'longhaul admin' [default: admin_socket of the config, else admin.sock in

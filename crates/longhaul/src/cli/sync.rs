@@ -34,7 +34,8 @@ pub struct SyncOptions {
     #[arg(long, value_names = ["OF_SOURCE", "OF_DEST"], num_args = 2)]
     pub manifests: Vec<OsString>,
     /// plan: move no data, and list what stands at DEST and not at SOURCE; apply, with the digest
-    /// of such a plan behind DEST: move those names away, to a directory on the same file system
+    /// of such a plan behind DEST: move those names away, to a directory on the same file system. A
+    /// daemon does so for who has the right 'delete' there
     #[arg(long, value_name = "STEP")]
     pub delete: Option<OsString>,
     /// Where the plan is written, or read [default: $XDG_STATE_HOME/longhaul/sync/DIGEST.plan]

@@ -127,7 +127,8 @@ fn file(named: &Option<OsString>, name: &'static str, context: Context) -> Resul
 
 fn grant(text: &str) -> Result<(String, longhaul_engine::Rights), Error> {
     let flawed = |flaw| Error::Option { origin: Origin::Flag("root"), flaw };
-    let form = || flawed(Flaw::Form { given: text.to_owned(), form: "NAME=RIGHTS, rights of read,create,modify" });
+    let form =
+        || flawed(Flaw::Form { given: text.to_owned(), form: "NAME=RIGHTS, rights of read,create,modify,delete" });
     let (name, rights) = text.split_once('=').ok_or_else(form)?;
     let name = parse_root(name.as_bytes()).map_err(|_| form())?;
     Ok((name, parse_rights(rights).map_err(flawed)?))

@@ -418,7 +418,10 @@ mod tests {
         );
         let link = listed(b"l", ListedKind::Symlink { target: b"to\n".to_vec() });
         assert!(long_line(&link, Style::default()).ends_with(" l -> to\\x0a\n"));
-        let root = listed(b"atlas", ListedKind::Root { rights: Rights { read: true, create: true, modify: false } });
+        let root = listed(
+            b"atlas",
+            ListedKind::Root { rights: Rights { read: true, create: true, modify: false, delete: false } },
+        );
         assert_eq!(long_line(&root, Style::default()), "atlas/  read,create\n");
     }
 }

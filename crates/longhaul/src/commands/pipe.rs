@@ -79,7 +79,7 @@ fn confining(text: &OsStr) -> Result<RootConfig, Error> {
     let dir = root.targets.dirs.first().and_then(|dir| std::fs::canonicalize(dir).ok());
     // sshd sets it from the user database.
     let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
-    let is_written = root.allow.create || root.allow.modify;
+    let is_written = root.allow.may_change();
     if let (Some(dir), Some(home), true) = (dir, home, is_written)
         && (home.starts_with(&dir) || dir.starts_with(home.join(".ssh")))
     {

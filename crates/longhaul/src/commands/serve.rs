@@ -164,7 +164,7 @@ fn level(talk: Talk) -> &'static str {
 fn check_targets(config: &ServeConfig) -> Result<Vec<String>, Error> {
     let mut doubts = Vec::new();
     for root in config.roots.iter().filter(|root| root.targets.dirs.len() > 1) {
-        let is_written = root.allow.create || root.allow.modify;
+        let is_written = root.allow.may_change();
         let writing = if is_written { Writing::Wanted } else { Writing::Never };
         let set = TargetSet::open(&root.targets, Marks::Imagined, writing);
         let set = set.map_err(|error| error.fault().about(&root.name))?;

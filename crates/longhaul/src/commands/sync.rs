@@ -2,10 +2,12 @@
 //! makes the moves of names that only the destination has.
 //!
 //! In: parsed arguments. Out: a transfer by the rules of `--if-exists`, or a plan, or the end of
-//! one. `differing` has the names on which two manifests differ, `pair` the two trees, `listed`
-//! what a daemon has, `plan` and `apply` the two steps. Moves no data itself.
+//! one. `differing` has the names on which two manifests differ, `pair` the two trees, `dest`
+//! the one that names leave, `listed` what a daemon has, `plan` and `apply` the two steps. Moves no
+//! data itself.
 
 mod apply;
+mod dest;
 mod differing;
 mod listed;
 mod pair;

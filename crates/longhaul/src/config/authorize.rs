@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use longhaul_net::Identity;
 
-    const READ: Rights = Rights { read: true, create: false, modify: false };
+    const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
     const CONFIG: &str = "# ours\n[[root]]\nname = 'atlas' # big\ntargets = ['/d']";
 
     fn client(name: &str) -> NewClient {

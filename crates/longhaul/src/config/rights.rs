@@ -7,7 +7,7 @@ use longhaul_engine::Rights;
 
 use crate::error::Flaw;
 
-/// Reads `read,create,modify` in any order and selection.
+/// Reads `read,create,modify,delete` in any order and selection.
 ///
 /// # Errors
 /// [`Flaw::Unknown`] with the first word that is no right.
@@ -22,13 +22,13 @@ pub(super) fn grant(mut rights: Rights, name: &str) -> Result<Rights, Flaw> {
         "read" => rights.read = true,
         "create" => rights.create = true,
         "modify" => rights.modify = true,
-        _ => return Err(Flaw::Unknown { given: name.to_owned(), allowed: "read, create, modify" }),
+        "delete" => rights.delete = true,
+        _ => return Err(Flaw::Unknown { given: name.to_owned(), allowed: "read, create, modify, delete" }),
     }
     Ok(rights)
 }
 
 /// The names of the granted rights.
 pub(super) fn names(rights: Rights) -> Vec<&'static str> {
-    let all = [(rights.read, "read"), (rights.create, "create"), (rights.modify, "modify")];
-    all.into_iter().filter(|(granted, _)| *granted).map(|(_, name)| name).collect()
+    rights.names().collect()
 }

@@ -73,21 +73,25 @@ impl CommandLineRoot {
     /// [`Error::Option`] if it has no `=`, or its name cannot be a root's.
     pub fn parse(text: &OsStr) -> Result<CommandLineRoot, Error> {
         let flawed = |flaw| Error::Option { origin: Origin::Flag("root"), flaw };
-        let bad =
-            || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form: "NAME=DIR[:read,create,modify]" });
+        let bad = || {
+            flawed(Flaw::Form {
+                given: text.to_string_lossy().into_owned(),
+                form: "NAME=DIR[:read,create,modify,delete]",
+            })
+        };
         let bytes = text.as_bytes();
         let equals = bytes.iter().position(|&b| b == b'=').ok_or_else(bad)?;
         let name = parse_root(&bytes[..equals]).map_err(|_| bad())?;
         root(name, &bytes[equals + 1..]).map_err(|flaw| flaw.map_or_else(bad, flawed))
     }
 
-    /// Reads `DIR[:read,create,modify]`, likewise.
+    /// Reads `DIR[:read,create,modify,delete]`, likewise.
     ///
     /// # Errors
     /// [`Error::Option`] without a directory.
     pub fn of_dir(text: &OsStr) -> Result<CommandLineRoot, Error> {
         let flawed = |flaw| Error::Option { origin: Origin::Flag("ssh-only"), flaw };
-        let form = "DIR[:read,create,modify]";
+        let form = "DIR[:read,create,modify,delete]";
         let bad = || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form });
         let name = text.to_string_lossy().into_owned();
         root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))
@@ -202,7 +206,7 @@ impl Daemon {
 /// Whether these bytes can only be meant as rights: they have at least one of the words, and
 /// nothing but words.
 fn is_word_list(bytes: &[u8]) -> bool {
-    bytes.split(|&b| b == b',').any(|word| matches!(word, b"read" | b"create" | b"modify"))
+    bytes.split(|&b| b == b',').any(|word| matches!(word, b"read" | b"create" | b"modify" | b"delete"))
         && bytes.iter().all(|b| b.is_ascii_lowercase() || *b == b',')
 }
 

@@ -88,7 +88,7 @@ pub fn needs(config: &ServeConfig, wanted: &Confinement, files: OwnFiles<'_>) ->
 /// The places of the roots.
 pub(super) fn roots(config: &ServeConfig) -> Vec<Need> {
     let of_root = |root: &longhaul_engine::RootConfig| {
-        let is_changed = root.allow.create || root.allow.modify;
+        let is_changed = root.allow.may_change();
         let (access, of) = (if is_changed { Access::Change } else { Access::Read }, format!("root '{}'", root.name));
         // A target of a set may be missing, and the set is judged as it is opened.
         let checked = root.targets.dirs.len() == 1;

@@ -152,7 +152,7 @@ pub struct AdminClientBody {
 pub struct AdminGrantBody {
     /// The root.
     pub root: String,
-    /// The rights: of `read`, `create` and `modify`.
+    /// The rights: of `read`, `create`, `modify` and `delete`.
     pub rights: Rights,
 }
 

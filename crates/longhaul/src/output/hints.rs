@@ -40,6 +40,10 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
         Hint::Program(Program::UpdateOrMoveFiles) => {
             "have the other side run a build that knows datasets, or leave --as-dataset out".into()
         }
+        Hint::Program(Program::UpdateOrRemoveThere) => {
+            "have the other side run a build that moves names away, or run this command on its host, with its directory as DEST"
+                .into()
+        }
         Hint::Program(Program::UpdateOrShowNoClaim) => {
             "have the other side run a build that keeps claims, or leave --claim out".into()
         }
@@ -245,6 +249,7 @@ fn daemon(hint: &Daemon) -> Cow<'static, str> {
         | Daemon::OrderAnew
         | Daemon::AskForRight
         | Daemon::AskForModify
+        | Daemon::AskForDelete
         | Daemon::AskForModifyOrRemoval
         | Daemon::AskForBench { .. }
         | Daemon::AskForLimits

@@ -97,7 +97,7 @@ struct RemovalPlanBody {
     digest: String,
     /// Its file.
     path: String,
-    /// The directory that DEST is, without links.
+    /// The directory that DEST is, without links; its location, if it is at a daemon.
     destination: String,
     /// Files and links in it.
     files: u64,
@@ -120,7 +120,8 @@ struct RemovalSummaryBody {
     moved: u64,
     /// Names of the plan that were left where they are.
     skipped: u64,
-    /// The directory in which names lie that were moved. Null where nothing was to be moved.
+    /// The directory in which names lie that were moved; behind `lh://HOST:PORT/ROOT/` at a daemon.
+    /// Null where nothing was to be moved.
     grace: Option<String>,
     /// Seconds that it took.
     seconds: f64,
@@ -201,8 +202,8 @@ impl RemovalTelling {
     }
 
     /// Notes where names lie that were moved.
-    pub fn kept_in(&mut self, grace: &Path) {
-        self.grace = Some(grace.to_string_lossy().into_owned());
+    pub fn kept_in(&mut self, grace: String) {
+        self.grace = Some(grace);
     }
 
     /// Tells a fault of one name.

@@ -128,7 +128,7 @@ impl TalkAccount {
         self.tallies.ended(self.transport, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
-        self.audit.keep(AuditRecord { bytes, count: Some(counts.files), ..record });
+        self.audit.keep(AuditRecord { bytes, count: Some(counts.files + counts.moved_away), ..record });
     }
 }
 

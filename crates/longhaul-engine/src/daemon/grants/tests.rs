@@ -14,7 +14,7 @@ use crate::session::handshake::Shown;
 use crate::session::handshake::tests::transfer;
 
 const NOW: u64 = 1_000_000;
-const ALL: Rights = Rights { read: true, create: true, modify: true };
+const ALL: Rights = Rights { read: true, create: true, modify: true, delete: false };
 
 /// A daemon, a client of it, and whoever shows a grant.
 struct Scene {

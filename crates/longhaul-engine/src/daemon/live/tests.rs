@@ -4,7 +4,7 @@ use super::*;
 use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, StateFiles, reload};
 use longhaul_disk::{TargetDirs, TreePolicy};
 
-const READ: Rights = Rights { read: true, create: false, modify: false };
+const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
 
 /// A daemon with one root, of which a client has these rights.
 pub(in super::super) fn daemon(dir: &std::path::Path, client: Option<Rights>, allow: Rights) -> Daemon {
@@ -79,7 +79,7 @@ async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_
         trigger,
     };
     let seat = sessions.enter([1; 16], live);
-    let create = Rights { read: false, create: true, modify: false };
+    let create = Rights { read: false, create: true, modify: false, delete: false };
     for (client, allow, may) in [
         (Some(READ), READ, true),
         (Some(Rights { create: true, ..READ }), Rights { modify: true, ..READ }, true),

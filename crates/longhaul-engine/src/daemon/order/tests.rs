@@ -55,7 +55,7 @@ async fn an_allowed_address_is_found_and_a_refusal_names_none() {
     assert!(!fault.message.contains("127.0.0.1") && !fault.message.contains("::1"), "{}", fault.message);
 }
 
-const ALL: Rights = Rights { read: true, create: true, modify: true };
+const ALL: Rights = Rights { read: true, create: true, modify: true, delete: false };
 
 /// A daemon that may dial this host, its client, and a daemon that the client reads from.
 struct Scene {

@@ -11,14 +11,15 @@ use longhaul_core::{Blame, DatasetName, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, Far, Follows, Hello, Order, Request, Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, CAP_REMOVAL, Far, Follows, Hello, Order, Request, Transfer,
+    Welcome,
 };
 
 use super::{answer, unexpected};
 use crate::session::channel::ReadHalf;
 
-/// The claim, the dataset and the order that an initiator that sends shows behind its hello, and
-/// the grant that one that receives shows before it.
+/// The claim, the dataset and the order that an initiator that sends shows behind its hello, the
+/// grant that it shows before it, and whether one that lists has names moved away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Its claim. `None`: it needs none.
@@ -29,16 +30,21 @@ pub(crate) struct Shown {
     pub(crate) order: Option<Box<Order>>,
     /// The grant by which it asks. `None`: by its own rights.
     pub(crate) grant: Option<SignedGrant>,
+    /// Whether it knows the right to have names moved away, or is here for that: beside a request
+    /// to list a path, names beneath that are to go.
+    pub(crate) removes: bool,
 }
 
 impl Shown {
     /// The same hello, which announces this.
-    fn announced_by(&self, hello: Message) -> Message {
+    pub(crate) fn announced_by(&self, hello: Message) -> Message {
         let claim = if self.claim.is_some() { CAP_CLAIM } else { 0 };
         let dataset = if self.dataset.is_some() { CAP_DATASET } else { 0 };
         let order = if self.order.is_some() { CAP_ORDER } else { 0 };
+        let removes = if self.removes { CAP_REMOVAL } else { 0 };
+        let shown = claim | dataset | order | removes;
         match hello {
-            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset | order, ..hello }),
+            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | shown, ..hello }),
             other => other,
         }
     }
@@ -82,7 +88,8 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let claim = if caps & CAP_CLAIM != 0 { Some(hear_claim(reader, request).await?) } else { None };
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
     let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
-    Ok(Shown { claim, dataset, order, grant: None })
+    let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
+    Ok(Shown { claim, dataset, order, grant: None, removes })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -168,6 +175,25 @@ mod tests {
             assert_eq!(heard(&shown, memory(), false).await, Err(FaultCode::Protocol));
         }
         assert_eq!(heard(&Shown::default(), memory(), false).await, Ok(Shown::default()));
+    }
+
+    #[tokio::test]
+    async fn a_hello_that_lists_says_that_names_are_to_be_moved_away_and_no_other_does() {
+        let path = longhaul_core::RelPath::root;
+        let root = || "data".try_into().expect("a word");
+        let transfer = Request::Transfer(Box::new(transfer(Flow::default())));
+        for (request, heard_so) in [
+            (Request::List { root: root(), path: path() }, true),
+            (Request::Roots, true),
+            (Request::Partials { root: root(), path: path() }, false),
+            (transfer, false),
+        ] {
+            let (near, far_end) = tokio::io::duplex(4096);
+            let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far_end));
+            let shown = Shown { removes: true, ..Shown::default() };
+            write_message(&mut writer, &shown.announced_by(hello(request, Units::Any))).await.expect("said");
+            assert_eq!(hear(&mut reader).await.expect("a hello").shown.removes, heard_so);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod flow;
 mod limiting;
 mod listing;
 mod opening;
+mod removal;
 mod targets;
 mod third_party;
 mod unasked;
@@ -21,6 +22,7 @@ pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
+pub use removal::*;
 pub use targets::*;
 pub use third_party::*;
 pub use unasked::*;
@@ -228,6 +230,14 @@ messages! {
     /// Receiver, right before the outcomes of the files that it names, where that is agreed on:
     /// something else stood under the names of these, and was replaced.
     49 Replaced(Vec<FileId>) Verdict,
+    /// Acceptor, in answer to a request to list a path whose hello says that names are to be moved
+    /// away: they may be.
+    50 RemovalOpened(RemovalOpened) Want,
+    /// Initiator, when the order before it was answered: names to look at, or to move away.
+    51 RemovalOrder(RemovalOrder) Want,
+    /// Acceptor, in answer to an order, until the one that says it is the last: what became of the
+    /// names.
+    52 RemovalAnswer(RemovalAnswer) Page,
 }
 
 impl Message {

@@ -1,22 +1,24 @@
 //! `sync --delete apply`: moves away the names of a plan.
 //!
 //! In: the two trees, and the digest of a plan. Out: each name of the plan in the grace directory,
-//! or where it was. Looks at each name once more, at both ends, right before it goes. What was
-//! moved is removed by nobody but a person.
+//! or where it was. Looks at each name once more, at both ends, right before it goes: at the source
+//! here, at the destination where that is. What was moved is removed by nobody but a person.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
-use longhaul_engine::{Grace, NameKind, Withdrawn};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath, is_kept};
+use longhaul_engine::{NameKind, PlanName, Stop, Withdrawn};
 
-use super::pair::{Pair, StepSignals};
+use super::dest::DestMover;
+use super::pair::{Pair, SourceEnd, StepSignals};
 use super::plan::STATE_NAME;
 use crate::cli::SyncArgs;
 use crate::commands::Context;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, RemovalFinding, RemovalTelling};
-use crate::removal::{PlanShelf, PlannedName, RemovalPlan, digest_of, is_kept};
+use crate::removal::{PlanShelf, PlannedName, RemovalPlan, digest_of};
 use crate::settings;
 
 /// Runs the step.
@@ -83,41 +85,54 @@ struct Removal {
     filter: Filter,
 }
 
+/// The doubts about the moves of names, by the source and by the filter.
+struct Doubts<'r> {
+    source: &'r mut SourceEnd,
+    stop: &'r Stop,
+    filter: &'r Filter,
+}
+
+/// A name that may go, or the end that it has already.
+enum Judged {
+    /// Nothing speaks against it so far.
+    Goes,
+    /// It stays.
+    Stays(RemovalFinding),
+    /// Nobody knows: it stays.
+    Unknown(Fault),
+}
+
 impl Removal {
     fn run(mut self, plan: &RemovalPlan, digest: &str, telling: &mut RemovalTelling) -> Result<(), Error> {
         self.need_planned(plan)?;
-        let day = output::time(Mtime { secs: i64::try_from(plan.made).unwrap_or(0), nanos: 0 });
-        let label = format!("{}-{}", day.get(..DAY_LETTERS).unwrap_or("plan"), &digest[..LABEL_DIGITS]);
-        let mut grace = Grace::open(&self.pair.dest, &label).map_err(|error| Error::from(Fault::from(error)))?;
+        let name =
+            PlanName { digest: blake3::Hash::from_hex(digest).map(Into::into).unwrap_or_default(), made: plan.made };
+        let names_max = self.pair.dest.names_max();
+        let Removal { pair: Pair { source, dest }, signals, filter } = &mut self;
+        let mut mover = dest.mover(name)?;
+        let mut doubts = Doubts { source, stop: &signals.stop, filter };
         let mut ended = None;
-        for name in &plan.names {
-            if let Some(code) = self.signals.stopped.get() {
+        for names in plan.names.chunks(names_max) {
+            if let Some(code) = signals.stopped.get() {
                 let message = "stopped: names that were not moved are where they were";
                 let fault = Fault::new(*code, Blame::Local, message);
                 ended = Some(fault.hint_in_words("the same command goes on"));
                 break;
             }
-            match self.moved(name, &mut grace) {
-                Ok(finding) => telling.found(&name.path, finding, name.facts.bytes),
-                Err(Unmoved::All(fault)) => {
-                    ended = Some(fault);
-                    break;
-                }
-                Err(Unmoved::One(fault)) => {
-                    telling.fault(&fault);
-                    telling.found(&name.path, RemovalFinding::Failed, name.facts.bytes);
-                }
+            if let Err(fault) = doubts.settle(names, &mut mover, telling) {
+                ended = Some(fault);
+                break;
             }
             if telling.is_deaf() {
                 break;
             }
         }
-        if let Err(error) = grace.sync() {
-            ended = Some(error.into());
+        if let Err(fault) = mover.sync() {
+            ended = Some(fault);
         }
-        telling.kept_in(&self.pair.dest_path.join(Grace::place(&label)));
+        telling.kept_in(mover.kept_in());
         ended.iter().for_each(|fault| telling.failed(fault));
-        self.signals.asking.end();
+        signals.asking.end();
         Ok(())
     }
 
@@ -125,8 +140,7 @@ impl Removal {
     fn need_planned(&mut self, plan: &RemovalPlan) -> Result<(), Fault> {
         let refused =
             |message: &str, hint: &str| Fault::new(FaultCode::Usage, Blame::Local, message).hint_in_words(hint);
-        let dest = self.pair.dest_path.as_os_str().as_encoded_bytes();
-        if plan.source != self.pair.source.written() || plan.destination != dest {
+        if plan.source != self.pair.source.written() || plan.destination != self.pair.dest.written() {
             return Err(refused("the plan is one of other trees", "give the SOURCE and DEST that were planned"));
         }
         let again = "look what was mounted meanwhile, and plan again";
@@ -141,45 +155,79 @@ impl Removal {
         }
         Ok(())
     }
+}
 
-    /// Moves a name, if nothing speaks against it now.
-    fn moved(&mut self, name: &PlannedName, grace: &mut Grace) -> Result<RemovalFinding, Unmoved> {
-        if !is_sent(&self.filter, &name.path, name.facts.kind) {
-            return Ok(RemovalFinding::Excluded);
+impl Doubts<'_> {
+    /// Moves those of some names against which nothing speaks, and tells what became of each. They
+    /// are few enough that what was found at the source holds until the last of them goes; where
+    /// that took long, it is looked for once more.
+    ///
+    /// # Errors
+    /// The fault by which no name can be looked at or moved any more.
+    fn settle(
+        &mut self,
+        names: &[PlannedName],
+        mover: &mut DestMover<'_>,
+        telling: &mut RemovalTelling,
+    ) -> Result<(), Fault> {
+        let mut left = names;
+        while !left.is_empty() {
+            let (begun, mut judged) = (Instant::now(), Vec::with_capacity(left.len()));
+            while judged.len() < left.len() && (judged.is_empty() || begun.elapsed() < JUDGED_FOR) {
+                judged.push(self.judge(&left[judged.len()])?);
+            }
+            let (now, later) = left.split_at(judged.len());
+            left = later;
+            let goes = |(name, judged): (_, &Judged)| matches!(judged, Judged::Goes).then_some(name);
+            let going: Vec<&PlannedName> = now.iter().zip(&judged).filter_map(goes).collect();
+            let mut ends = if going.is_empty() { Vec::new() } else { mover.withdraw(&going)? }.into_iter();
+            for (name, judged) in now.iter().zip(judged) {
+                let end = match judged {
+                    Judged::Goes => ends.next().map_or(Ok(RemovalFinding::Failed), |end| end.map(found)),
+                    Judged::Stays(finding) => Ok(finding),
+                    Judged::Unknown(fault) => Err(fault),
+                };
+                end.as_ref().err().iter().for_each(|fault| telling.fault(fault));
+                telling.found(&name.path, end.unwrap_or(RemovalFinding::Failed), name.facts.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a name by the filter and the source.
+    ///
+    /// # Errors
+    /// The fault of a source of which no name can be looked at any more.
+    fn judge(&mut self, name: &PlannedName) -> Result<Judged, Fault> {
+        if !is_sent(self.filter, &name.path, name.facts.kind) {
+            return Ok(Judged::Stays(RemovalFinding::Excluded));
         }
         if is_kept(&name.path) || name.facts.kind == NameKind::Special {
-            return Ok(RemovalFinding::Changed);
+            return Ok(Judged::Stays(RemovalFinding::Changed));
         }
-        if !self.pair.source.is_absent(&name.path, &self.signals.stop).map_err(Unmoved::at_source)? {
-            return Ok(RemovalFinding::AtSource);
+        match self.source.is_absent(&name.path, self.stop) {
+            Ok(true) => Ok(Judged::Goes),
+            Ok(false) => Ok(Judged::Stays(RemovalFinding::AtSource)),
+            Err(fault) if is_of_one(&fault) => Ok(Judged::Unknown(fault)),
+            Err(fault) => Err(fault),
         }
-        Ok(match grace.withdraw(&name.path, &name.facts).map_err(|error| Unmoved::One(error.into()))? {
-            Withdrawn::Moved => RemovalFinding::Moved,
-            Withdrawn::MovedBefore => RemovalFinding::MovedBefore,
-            Withdrawn::Gone => RemovalFinding::Gone,
-            Withdrawn::Changed => RemovalFinding::Changed,
-            Withdrawn::NotEmpty => RemovalFinding::NotEmpty,
-        })
     }
 }
 
-/// The fault by which a name was not moved.
-enum Unmoved {
-    /// It is one of this name.
-    One(Fault),
-    /// No name can be looked at behind it.
-    All(Fault),
+/// The finding on a name that was to be moved.
+fn found(end: Withdrawn) -> RemovalFinding {
+    match end {
+        Withdrawn::Moved => RemovalFinding::Moved,
+        Withdrawn::MovedBefore => RemovalFinding::MovedBefore,
+        Withdrawn::Gone => RemovalFinding::Gone,
+        Withdrawn::Changed => RemovalFinding::Changed,
+        Withdrawn::NotEmpty => RemovalFinding::NotEmpty,
+    }
 }
 
-impl Unmoved {
-    /// Judges a fault of the source: all but those of one path are of its connection, or of its
-    /// top.
-    fn at_source(fault: Fault) -> Unmoved {
-        match fault.code {
-            FaultCode::Denied | FaultCode::InTheWay | FaultCode::Io | FaultCode::Unsupported => Unmoved::One(fault),
-            _ => Unmoved::All(fault),
-        }
-    }
+/// Whether a fault of the source is of one path. All others are of its connection, or of its top.
+fn is_of_one(fault: &Fault) -> bool {
+    matches!(fault.code, FaultCode::Denied | FaultCode::InTheWay | FaultCode::Io | FaultCode::Unsupported)
 }
 
 /// Whether a filter leaves neither a name out nor a directory above it.
@@ -194,7 +242,5 @@ fn is_sent(filter: &Filter, path: &RelPath, kind: NameKind) -> bool {
     filter.verdict(path, kind == NameKind::Dir)
 }
 
-/// Letters of a date, `2026-11-29`.
-const DAY_LETTERS: usize = 10;
-/// Digits of the digest in the name of the grace directory.
-const LABEL_DIGITS: usize = 16;
+/// How long what was found at the source is believed until the names go that it lacks.
+const JUDGED_FOR: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
 //! The two trees of a removal: the source, which has names no more, and the destination, which
 //! still has them.
 //!
-//! In: two locations. Out: [`Pair`], whose destination is a directory of this host, and answers
-//! whether the source has a name. Follows no link beneath either tree, and changes nothing.
+//! In: two locations. Out: [`Pair`], and answers whether the source has a name. Follows no link
+//! beneath either tree, and changes nothing. `dest` has the destination.
 
 #![allow(clippy::disallowed_methods, reason = "it looks at the tops of trees that a user named")]
 
@@ -17,6 +17,7 @@ use longhaul_core::{Blame, Fault, FaultCode, RelPath};
 use longhaul_engine::{Remote, RemotePath, Stop, Tree};
 
 use super::combination;
+use super::dest::DestEnd;
 use super::listed::{self, ListedAbove};
 use crate::commands::Context;
 use crate::error::{Error, LocationFlaw};
@@ -30,10 +31,8 @@ use crate::signals::{self, Asking, Hangup};
 pub(super) struct Pair {
     /// The source.
     pub(super) source: SourceEnd,
-    /// The destination, held.
-    pub(super) dest: Arc<Tree>,
-    /// Its path, without links.
-    pub(super) dest_path: PathBuf,
+    /// The destination.
+    pub(super) dest: DestEnd,
 }
 
 /// The source, wherever it is.
@@ -54,12 +53,20 @@ pub(super) enum SourceEnd {
         /// The daemon.
         remote: Box<Remote>,
         /// The directory there.
-        path: RemotePath,
-        /// The location, with its port.
-        shown: String,
+        place: FarPlace,
         /// The names in the directories that were asked for last.
         listed: ListedAbove,
     },
+}
+
+/// A directory at a daemon.
+pub(super) struct FarPlace {
+    /// The root, and the path beneath it.
+    pub(super) path: RemotePath,
+    /// The location, with its port: `lh://HOST:PORT/ROOT/PATH`.
+    pub(super) shown: String,
+    /// The location of its root.
+    pub(super) shown_root: String,
 }
 
 /// The signals of a run.
@@ -102,66 +109,75 @@ impl Pair {
         (talk, context, signals): (Talk, Context, &StepSignals),
     ) -> Result<Pair, Error> {
         let [source, dest] = locations else { return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)) };
-        let dest = match Location::parse(dest)? {
-            Location::Local(dest) => dest,
-            Location::Daemon(_) | Location::Ssh(_) => {
-                let why = "names are moved away on the host that has them, and DEST is at another";
-                let hint =
-                    "run this command on that host, with its directory as DEST, and SOURCE as lh://HOST/ROOT/PATH";
-                return Err(combination(why, hint));
-            }
+        let remote = |daemon: &DaemonPath| {
+            keys::remote(daemon, &settings.keys, &context.places(), Talker::new(talk), &signals.asking)
         };
+        let (at, text) = (Location::parse(dest)?, dest.as_bytes());
+        if let Location::Ssh(_) = &at {
+            let why = "names are moved away by the host that has them, or by its daemon, and ssh leads to transfers";
+            return Err(combination(why, "serve DEST, and name it as lh://HOST/ROOT/PATH"));
+        }
         let (source, name) = match Location::parse(source)? {
             Location::Local(local) => {
                 let name = local.path.file_name().filter(|_| !local.slash).map(OsStr::to_owned);
                 (SourceEnd::here(&local.path)?, name)
             }
-            Location::Daemon(daemon) => {
-                let credentials =
-                    || keys::remote(&daemon, &settings.keys, &context.places(), Talker::new(talk), &signals.asking);
-                SourceEnd::there(&daemon, source.as_bytes(), credentials)?
-            }
+            Location::Daemon(daemon) => SourceEnd::there(&daemon, source.as_bytes(), || remote(&daemon))?,
             Location::Ssh(_) => {
                 let why = "ssh leads to transfers, and a plan needs a source that can be listed";
                 return Err(combination(why, "serve it, and name it as lh://HOST/ROOT/PATH"));
             }
         };
-        let (dest, dest_path) = held(&dest.path, name.as_deref())?;
-        let pair = Pair { source, dest, dest_path };
+        let dest = match &at {
+            Location::Daemon(daemon) => {
+                DestEnd::there(daemon, (text, name.as_deref()), remote(daemon)?, &signals.stop)?
+            }
+            Location::Local(local) => DestEnd::here(&local.path, name.as_deref())?,
+            Location::Ssh(_) => return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)),
+        };
+        let pair = Pair { source, dest };
         pair.need_apart()?;
         Ok(pair)
     }
 
     /// Refuses a tree that lies in the other one: names of the source itself would be planned.
     fn need_apart(&self) -> Result<(), Error> {
-        let SourceEnd::Here { path, .. } = &self.source else { return Ok(()) };
-        if path.starts_with(&self.dest_path) || self.dest_path.starts_with(path) {
+        let lie_in_each_other = match (&self.source, &self.dest) {
+            (SourceEnd::Here { path: source, .. }, DestEnd::Here { path: dest, .. }) => {
+                source.starts_with(dest) || dest.starts_with(source)
+            }
+            (SourceEnd::There { place, .. }, DestEnd::There(dest)) => {
+                let (source, dest) = (Path::new(&place.shown), Path::new(&dest.place.shown));
+                source.starts_with(dest) || dest.starts_with(source)
+            }
+            _ => false,
+        };
+        if lie_in_each_other {
             return Err(combination("SOURCE and DEST lie in each other", "name two trees that are apart"));
         }
         Ok(())
     }
 }
 
-/// Holds the destination, and gives its path without links. A link that has the name of the source
-/// there is not followed: names behind it are not of this tree.
-fn held(dest: &Path, name: Option<&OsStr>) -> Result<(Arc<Tree>, PathBuf), Error> {
-    let whole = || std::fs::canonicalize(dest).map_err(Error::file("examine", dest));
-    let Some(name) = name else {
-        let tree = Tree::open(dest).map_err(|error| Error::from(Fault::from(error)))?;
-        return Ok((tree, whole()?));
-    };
-    let named = dest.join(name);
-    let refused = |why: &str| {
-        let fault = Fault::new(FaultCode::Usage, Blame::Local, why);
-        let fault = fault.about(longhaul_core::Escaped(named.as_os_str().as_bytes()));
-        fault.hint_in_words("write a slash behind SOURCE, and name as DEST the directory that is meant")
-    };
-    let own = RelPath::new(name.as_bytes()).map_err(|_| refused("no tree of a transfer can have this name"))?;
-    let tree = Tree::open_beneath(dest, &own).map_err(Fault::from).map_err(|fault| match fault.code {
-        FaultCode::InTheWay => refused("what has the name of SOURCE in DEST is a link, or no directory"),
-        _ => fault,
-    })?;
-    Ok((tree, whole()?.join(name)))
+/// The place at a daemon that a location names.
+///
+/// # Errors
+/// [`LocationFlaw::NoRoot`] if it names the daemon alone.
+pub(super) fn need_root(daemon: &DaemonPath, text: &[u8]) -> Result<RemotePath, Error> {
+    daemon.path.clone().ok_or_else(|| {
+        let location = longhaul_core::Escaped(text).to_string();
+        Error::Location { location, flaw: LocationFlaw::NoRoot }
+    })
+}
+
+impl FarPlace {
+    /// A path at a daemon.
+    pub(super) fn new(daemon: &DaemonPath, path: RemotePath) -> FarPlace {
+        let host = host_port(&daemon.host, daemon.port);
+        let beneath = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
+        let shown_root = format!("lh://{host}/{}", longhaul_core::Escaped(path.root.as_bytes()));
+        FarPlace { path, shown: format!("{shown_root}{beneath}"), shown_root }
+    }
 }
 
 impl SourceEnd {
@@ -178,23 +194,18 @@ impl SourceEnd {
         text: &[u8],
         remote: impl FnOnce() -> Result<Remote, Error>,
     ) -> Result<(SourceEnd, Option<OsString>), Error> {
-        let Some(path) = daemon.path.clone() else {
-            let location = longhaul_core::Escaped(text).to_string();
-            return Err(Error::Location { location, flaw: LocationFlaw::NoRoot });
-        };
+        let path = need_root(daemon, text)?;
         let own = path.path.name().unwrap_or(path.root.as_bytes());
         let name = (!path.slash).then(|| OsStr::from_bytes(own).to_owned());
-        let host = host_port(&daemon.host, daemon.port);
-        let beneath = if path.path.is_root() { String::new() } else { format!("/{}", path.path.escaped()) };
-        let shown = format!("lh://{host}/{}{beneath}", longhaul_core::Escaped(path.root.as_bytes()));
-        Ok((SourceEnd::There { remote: Box::new(remote()?), path, shown, listed: ListedAbove::default() }, name))
+        let place = FarPlace::new(daemon, path);
+        Ok((SourceEnd::There { remote: Box::new(remote()?), place, listed: ListedAbove::default() }, name))
     }
 
     /// Its name in a plan.
     pub(super) fn written(&self) -> Vec<u8> {
         match self {
             SourceEnd::Here { path, .. } => path.as_os_str().as_bytes().to_vec(),
-            SourceEnd::There { shown, .. } => shown.clone().into_bytes(),
+            SourceEnd::There { place, .. } => place.shown.clone().into_bytes(),
         }
     }
 
@@ -220,7 +231,7 @@ impl SourceEnd {
                 })?;
                 Ok(!found)
             }
-            SourceEnd::There { remote, path, listed, .. } => listed.is_empty((remote, path), stop),
+            SourceEnd::There { remote, place, listed } => listed.is_empty((remote, &place.path), stop),
         }
     }
 
@@ -231,7 +242,7 @@ impl SourceEnd {
     /// source is not where it was, or has nothing any more: its disk may be gone.
     pub(super) fn is_absent(&mut self, path: &RelPath, stop: &Stop) -> Result<bool, Fault> {
         match self {
-            SourceEnd::There { remote, path: top, listed, .. } => return listed.lacks((remote, top), path, stop),
+            SourceEnd::There { remote, place, listed } => return listed.lacks((remote, &place.path), path, stop),
             SourceEnd::Here { tree, proven, .. } => {
                 if tree.facts(path)?.is_some() {
                     return Ok(false);

@@ -10,18 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
-use longhaul_engine::NameKind;
+use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath, is_kept};
+use longhaul_engine::{NameFacts, NameKind, Remote};
 use longhaul_manifest::{Difference, Item, ItemKind, Lists, Make, Sealed, diff};
 
-use super::pair::{Pair, SourceEnd, StepSignals};
+use super::dest::DestEnd;
+use super::pair::{FarPlace, Pair, SourceEnd, StepSignals};
 use crate::cli::SyncArgs;
 use crate::commands::manifest::{fault, local, remote};
 use crate::commands::{Context, block_on};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, ManifestTelling, RemovalFinding, RemovalTelling};
-use crate::removal::{KnownDevice, PlanShelf, PlannedName, RemovalPlan, digest_of, is_kept};
+use crate::removal::{KnownDevice, PlanShelf, PlannedName, RemovalPlan, digest_of};
 use crate::settings::{self, Talk};
 
 /// Runs the step.
@@ -77,7 +78,7 @@ struct OnlyThere {
 
 impl Planner {
     fn run(mut self, file: Option<PathBuf>, telling: &mut RemovalTelling) -> Result<(), Error> {
-        let known = self.shelf.known_device(&self.pair.source.written(), self.dest_written())?;
+        let known = self.shelf.known_device(&self.pair.source.written(), &self.pair.dest.written())?;
         self.need_same_device(&known)?;
         let scratch = self.shelf.scratch()?;
         let source = self.listed_source(&scratch.path().join("source"))?;
@@ -87,7 +88,7 @@ impl Planner {
             let hint = "look whether its disk is mounted; to empty a destination, remove what is in it by hand";
             return Err(refused(message, hint).into());
         }
-        let dest = self.listed(&scratch.path().join("destination"), self.pair.dest.named())?;
+        let dest = self.listed_dest(&scratch.path().join("destination"))?;
         let only_there = only_there(&source, &dest).map_err(Error::from)?;
         drop(scratch);
         let files_there = only_there.files_there;
@@ -95,7 +96,7 @@ impl Planner {
         let plan = RemovalPlan {
             source: self.pair.source.written(),
             source_device: self.pair.source.device(),
-            destination: self.dest_written().to_vec(),
+            destination: self.pair.dest.written(),
             destination_device: self.pair.dest.device(),
             made: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             names,
@@ -117,10 +118,6 @@ impl Planner {
         PlanShelf::write(&file, &text)?;
         telling.planned(&plan, &digest, &file);
         Ok(())
-    }
-
-    fn dest_written(&self) -> &[u8] {
-        self.pair.dest_path.as_os_str().as_encoded_bytes()
     }
 
     fn need_same_device(&self, known: &KnownDevice) -> Result<(), Fault> {
@@ -159,66 +156,93 @@ impl Planner {
     fn listed_source(&self, out: &Path) -> Result<Sealed, Error> {
         match &self.pair.source {
             SourceEnd::Here { tree, .. } => Ok(self.listed(out, tree.named())?),
-            SourceEnd::There { remote, path, .. } => {
-                let mut telling = ManifestTelling::new(std::io::BufWriter::new(std::io::stdout()), self.talk);
-                let (filter, stop) = (self.filter.clone(), &self.signals.stop);
-                let gathered = remote::gather((remote, path.clone()), filter, out, stop, &mut telling);
-                Ok(whole(block_on(gathered)??)?)
-            }
+            SourceEnd::There { remote, place, .. } => self.gathered(out, (remote, place)),
         }
+    }
+
+    fn listed_dest(&self, out: &Path) -> Result<Sealed, Error> {
+        match &self.pair.dest {
+            DestEnd::Here { tree, .. } => Ok(self.listed(out, tree.named())?),
+            DestEnd::There(dest) => self.gathered(out, (&dest.remote, &dest.place)),
+        }
+    }
+
+    /// A directory at a daemon as a sealed list, with nothing left out that could not be read.
+    fn gathered(&self, out: &Path, (remote, place): (&Remote, &FarPlace)) -> Result<Sealed, Error> {
+        let mut telling = ManifestTelling::new(std::io::BufWriter::new(std::io::stdout()), self.talk);
+        let (filter, stop) = (self.filter.clone(), &self.signals.stop);
+        let gathered = remote::gather((remote, place.path.clone()), filter, out, stop, &mut telling);
+        Ok(whole(block_on(gathered)??)?)
     }
 
     /// The names that may be planned, with their facts, in the order in which they go.
     fn names(&mut self, only_there: OnlyThere, telling: &mut RemovalTelling) -> Result<Vec<PlannedName>, Fault> {
         let mut names = Vec::with_capacity(only_there.paths.len());
         // What lies in a directory sorts behind it.
-        for path in only_there.paths.into_iter().rev() {
-            if let Some(code) = self.signals.stopped.get() {
-                return Err(Fault::new(*code, Blame::Local, "stopped while the plan was made: there is none"));
-            }
-            let Some(facts) = self.pair.dest.facts(&path)? else { continue };
-            if facts.kind == NameKind::Special {
-                continue;
-            }
-            if facts.dev != self.pair.dest.device() {
-                telling.found(&path, RemovalFinding::Elsewhere, facts.bytes);
-                continue;
-            }
-            if let SourceEnd::Here { place, .. } = &self.pair.source
-                && *place == (facts.dev, facts.ino)
-            {
-                return Err(refused("the source lies in the destination", "name two trees that are apart")
-                    .about(path.escaped()));
-            }
-            // The list leaves out names of kinds that are not sent; those stand at the source too.
-            match self.pair.source.is_absent(&path, &self.signals.stop) {
-                Ok(true) => names.push(PlannedName { path, facts }),
-                Ok(false) => {}
-                // Nobody looks through a link that stands above the name there.
-                Err(fault) if fault.code == FaultCode::InTheWay => {
-                    telling.found(&path, RemovalFinding::InTheWay, facts.bytes);
+        let paths: Vec<_> = only_there.paths.into_iter().rev().collect();
+        for paths in paths.chunks(self.pair.dest.names_max()) {
+            let found = self.pair.dest.look(paths)?;
+            for (path, found) in paths.iter().zip(found) {
+                if let Some(code) = self.signals.stopped.get() {
+                    return Err(Fault::new(*code, Blame::Local, "stopped while the plan was made: there is none"));
                 }
-                Err(fault) => return Err(fault),
+                let Some(found) = found? else { continue };
+                if let Some(name) = self.planned(path, found.facts, telling)? {
+                    names.push((name, found.within));
+                }
             }
         }
-        self.emptied(names)
+        Ok(emptied(names))
     }
 
-    /// Leaves out directories in which something stays.
-    fn emptied(&self, names: Vec<PlannedName>) -> Result<Vec<PlannedName>, Fault> {
-        let mut going: HashMap<RelPath, u64> = HashMap::new();
-        let mut kept = Vec::with_capacity(names.len());
-        for name in names {
-            if name.facts.kind == NameKind::Dir
-                && self.pair.dest.names_in(&name.path)? != going.remove(&name.path).unwrap_or(0)
-            {
-                continue;
-            }
-            *going.entry(name.path.parent().unwrap_or_default()).or_default() += 1;
-            kept.push(name);
+    /// The name in the plan, if nothing speaks against it.
+    fn planned(
+        &mut self,
+        path: &RelPath,
+        facts: NameFacts,
+        telling: &mut RemovalTelling,
+    ) -> Result<Option<PlannedName>, Fault> {
+        if facts.kind == NameKind::Special {
+            return Ok(None);
         }
-        Ok(kept)
+        if facts.dev != self.pair.dest.device() {
+            telling.found(path, RemovalFinding::Elsewhere, facts.bytes);
+            return Ok(None);
+        }
+        // A daemon may be one of this host.
+        if let SourceEnd::Here { place, .. } = &self.pair.source
+            && *place == (facts.dev, facts.ino)
+        {
+            return Err(
+                refused("the source lies in the destination", "name two trees that are apart").about(path.escaped())
+            );
+        }
+        // The list leaves out names of kinds that are not sent; those stand at the source too.
+        match self.pair.source.is_absent(path, &self.signals.stop) {
+            Ok(true) => Ok(Some(PlannedName { path: path.clone(), facts })),
+            Ok(false) => Ok(None),
+            // Nobody looks through a link that stands above the name there.
+            Err(fault) if fault.code == FaultCode::InTheWay => {
+                telling.found(path, RemovalFinding::InTheWay, facts.bytes);
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
     }
+}
+
+/// Leaves out directories in which something stays: beside each name stands how many it has in it.
+fn emptied(names: Vec<(PlannedName, u64)>) -> Vec<PlannedName> {
+    let mut going: HashMap<RelPath, u64> = HashMap::new();
+    let mut kept = Vec::with_capacity(names.len());
+    for (name, within) in names {
+        if name.facts.kind == NameKind::Dir && within != going.remove(&name.path).unwrap_or(0) {
+            continue;
+        }
+        *going.entry(name.path.parent().unwrap_or_default()).or_default() += 1;
+        kept.push(name);
+    }
+    kept
 }
 
 /// The names that the second list has and the first has not.

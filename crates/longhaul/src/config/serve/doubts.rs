@@ -68,7 +68,7 @@ fn of_client(client: &ClientConfig) -> Option<String> {
 fn of_root(root: &RootConfig, dir: &Path, files: &[&Path]) -> Vec<String> {
     let mut doubts = Vec::new();
     if dir.parent().is_none() {
-        let what = if root.allow.create || root.allow.modify { "change" } else { "read" };
+        let what = if root.allow.may_change() { "change" } else { "read" };
         doubts.push(format!("root '{}' is the whole system: clients may {what} whatever this daemon may", root.name));
     }
     let here = files.iter().map(|file| real(file)).filter(|file| file.starts_with(dir));

@@ -142,8 +142,8 @@ struct Root {
     /// false]
     #[serde(default)]
     allow_same_device: Option<Spanned<bool>>,
-    /// Rights that any client may have here at most: of `read`, `create` and `modify`. [default:
-    /// ["read"]]
+    /// Rights that any client may have here at most: of `read`, `create`, `modify` and `delete`.
+    /// [default: ["read"]]
     allow: Option<Vec<Text>>,
     /// Protections of lanes that a client may choose: of `private` (encrypted) and `safe` (not
     /// encrypted, still verified). [default: ["private"]]
@@ -186,8 +186,8 @@ struct Client {
     /// The public key, as the client's `longhaul key show` prints it (`lhk1:...`). No two clients
     /// have the same.
     key: Text,
-    /// Rights by the name of a root: of `read`, `create` and `modify`. A root that is missing here
-    /// is not open to the client. [default: {}]
+    /// Rights by the name of a root: of `read`, `create`, `modify` and `delete`. A root that is
+    /// missing here is not open to the client. [default: {}]
     #[serde(default)]
     roots: BTreeMap<Text, Vec<Text>>,
     /// The rate of all sessions of this client together; at least 64 KiB/s. [default: none]

@@ -16,7 +16,7 @@ fn root(text: &str) -> CommandLineRoot {
     CommandLineRoot::parse(OsStr::new(text)).unwrap()
 }
 
-const READ: Rights = Rights { read: true, create: false, modify: false };
+const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
 
 #[test]
 fn the_documented_config_is_accepted() {
@@ -57,10 +57,10 @@ bench = true
     assert_eq!((config.idle, config.unfinished), (Some(Duration::from_secs(1800)), 20));
     assert_eq!((config.sync.bytes, config.sync.age), (256 << 20, Duration::from_millis(250)));
     assert!(config.bench_bytes == ByteCount(8 << 30) && config.clients[0].bench);
-    assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true });
+    assert_eq!(config.roots[0].allow, Rights { read: true, create: true, modify: true, delete: false });
     assert_eq!(config.roots[0].protect, [Protection::Private, Protection::Safe]);
     assert_eq!(config.clients[0].key, key);
-    assert_eq!(config.clients[0].roots["atlas"], Rights { read: true, create: true, modify: false });
+    assert_eq!(config.clients[0].roots["atlas"], Rights { read: true, create: true, modify: false, delete: false });
 }
 
 #[test]
@@ -213,6 +213,7 @@ fn roots_of_the_command_line_take_rights_behind_the_last_colon() {
     for (text, name, dir, allow) in [
         ("r=/d", "r", "/d", READ),
         ("r=/d:read,create", "r", "/d", Rights { create: true, ..READ }),
+        ("r=/d:read,delete", "r", "/d", Rights { delete: true, ..READ }),
         ("r=/a:b", "r", "/a:b", READ),
         ("r=/a:b:modify", "r", "/a:b", Rights { modify: true, read: false, ..READ }),
         ("r=/a=b", "r", "/a=b", READ),

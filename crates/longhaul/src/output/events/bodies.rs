@@ -439,8 +439,8 @@ pub(super) struct EntryBody<'a> {
     /// root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mtime: Option<String>,
-    /// The rights that this key has: of `read`, `create` and `modify`. The field is absent for all
-    /// but roots.
+    /// The rights that this key has: of `read`, `create`, `modify` and `delete`. The field is
+    /// absent for all but roots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rights: Option<Rights>,
     /// The state of an unfinished file. Its fields are absent for all but partials.

@@ -9,7 +9,7 @@ use super::super::super::{ClientUser, Rights};
 use super::*;
 
 const UID: u32 = 7;
-const READ: Rights = Rights { read: true, create: false, modify: false };
+const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
 /// The memory that the deputy asked for.
 const OF_DEPUTY: u64 = 1 << 20;
 
