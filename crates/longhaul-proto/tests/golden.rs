@@ -8,10 +8,10 @@
 mod extras;
 #[path = "golden/limits.rs"]
 mod limits;
-#[path = "golden/third_party.rs"]
-mod third_party;
 #[path = "golden/removal.rs"]
 mod removal;
+#[path = "golden/third_party.rs"]
+mod third_party;
 #[path = "golden/udp.rs"]
 mod udp;
 

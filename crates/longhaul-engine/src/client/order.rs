@@ -147,7 +147,7 @@ impl Run {
             retry_seconds: u32::try_from(self.settings.retry_for.as_secs()).unwrap_or(u32::MAX),
             into,
         };
-        let shown = Shown { claim, dataset, order: Some(Box::new(order)), grant: None };
+        let shown = Shown { claim, dataset, order: Some(Box::new(order)), ..Shown::default() };
         for message in shown.around(handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any)) {
             write_message(&mut control.writer, &message).await?;
         }

@@ -50,6 +50,7 @@ impl Asked {
         };
         let escaped = |path: &RelPath| path.escaped().to_string();
         let (root, path) = place.map(|(root, path)| (root.to_string(), escaped(path))).unzip();
+        let what = if is_order { "order" } else { what };
         Asked { root, path, what, key, peer, at: Instant::now() }
     }
 

@@ -277,8 +277,8 @@ impl Daemon {
         let lends = |(root, rights): (&String, &Rights)| {
             let is_named = grant.sources.iter().any(|source| *source.root == **root);
             let rights = match grant.right {
-                GrantRight::Read => Rights { create: false, modify: false, ..*rights },
-                GrantRight::Write => Rights { read: false, ..*rights },
+                GrantRight::Read => Rights { read: rights.read, ..Rights::default() },
+                GrantRight::Write => Rights { create: rights.create, modify: rights.modify, ..Rights::default() },
             };
             is_named.then(|| (root.clone(), rights))
         };

@@ -14,7 +14,7 @@ use crate::session::handshake::Shown;
 use crate::session::handshake::tests::transfer;
 
 const NOW: u64 = 1_000_000;
-const ALL: Rights = Rights { read: true, create: true, modify: true, delete: false };
+const ALL: Rights = Rights { read: true, create: true, modify: true, delete: true };
 
 /// A daemon, a client of it, and whoever shows a grant.
 struct Scene {
@@ -190,7 +190,7 @@ fn a_grant_to_write_lends_its_one_place_and_neither_reading_nor_a_claim() {
     let scene = Scene::new();
     let grant = Grant { right: GrantRight::Write, ..scene.grant() };
     let lent = scene.shown(&grant).unwrap_or_else(|reason| panic!("{reason:?}"));
-    let write = Rights { read: false, create: true, modify: true };
+    let write = Rights { create: true, modify: true, ..Rights::default() };
     assert_eq!(lent.client.roots, BTreeMap::from([("data".to_owned(), write)]));
     let push = |path: &str, run: [u8; 16]| {
         let FarSource { root, path, .. } = source(path, false);
