@@ -52,7 +52,7 @@ struct FollowerQueue {
 /// The names of which a client must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowerNeeds {
-    /// Each one, for a list of all digests.
+    /// Each one: for a list of all digests, or of what would be done.
     Each,
     /// Those that failed. Of the others their number is enough, where the client is slow.
     Failures,

@@ -161,7 +161,7 @@ pub(super) async fn carry_out(
     // Events may wait between two sessions too, which need no memory for them any more.
     let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
-    let needs = if asked.0.digests { FollowerNeeds::Each } else { FollowerNeeds::Failures };
+    let needs = if asked.0.digests || asked.0.dry_run { FollowerNeeds::Each } else { FollowerNeeds::Failures };
     let follower = Follower::begin((control.reader, control.writer), judged.grant.id, needs);
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };
@@ -219,13 +219,17 @@ impl Carrying<'_> {
         })
     }
 
-    /// The fault by which to dial again, or with which the order ends as no grant is good any
-    /// more.
+    /// The fault by which to dial again, if another session may begin.
     ///
     /// # Errors
-    /// The loss of the link, of an order that had `sessions` and whose grant has expired.
+    /// The loss of the link, of an order that had `sessions` and whose grant has expired; or
+    /// [`FaultCode::Busy`] while the daemon drains.
     pub(super) fn within_grant(&self, fault: Fault, sessions: u64) -> Result<Fault, Fault> {
-        within_grant(fault, sessions, (self.judged.grant.not_after, seconds_since_1970()))
+        let fault = within_grant(fault, sessions, (self.judged.grant.not_after, seconds_since_1970()))?;
+        if fault.retry() {
+            self.current.now().live.drain.admit()?;
+        }
+        Ok(fault)
     }
 
     /// Admits another session of it, by what is served now. A refusal is recorded.

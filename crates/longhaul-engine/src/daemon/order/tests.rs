@@ -153,7 +153,7 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_became_a_user_of_the_host_has_no_further_session_of_its_order() {
+async fn an_order_has_no_further_session_once_its_client_is_a_user_of_the_host_or_the_daemon_drains() {
     let mut scene = Scene::new();
     let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
     let client = scene.daemon.config.clients[0].clone();
@@ -168,6 +168,10 @@ async fn a_client_that_became_a_user_of_the_host_has_no_further_session_of_its_o
     let refused = carrying.admit_again().await.err().map(|fault| (fault.code, fault.message.to_string()));
     let Some((FaultCode::Unsupported, why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("served as a user of the daemon's host"), "{why}");
+    let lost = || carrying.within_grant(Fault::new(FaultCode::Lost, Blame::Path, "x"), 0).err().map(|fault| fault.code);
+    assert_eq!(lost(), None);
+    current.now().live.drain.start(None);
+    assert_eq!(lost(), Some(FaultCode::Busy));
 }
 
 #[test]
