@@ -52,9 +52,9 @@ struct FollowerQueue {
 /// The names of which a client must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowerNeeds {
-    /// Each one: for a list of all digests, or of what would be done.
+    /// It is told each one: for a list of all digests, or of what would be done.
     Each,
-    /// Those that failed. Of the others their number is enough, where the client is slow.
+    /// It is told each one that failed. Where it is slow, it learns the number of the others.
     Failures,
 }
 

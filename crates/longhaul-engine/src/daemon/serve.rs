@@ -442,7 +442,7 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
                 holdings.audit.appeared(appearance);
             }
             // A sender that has not heard the end dials again, and hears it then.
-            if course.has_parted {
+            if course.has_parted && course.totals.fault.is_none() {
                 use_up(&holdings, &course.totals).await;
             } else {
                 holdings.place.remember(course.committed);
