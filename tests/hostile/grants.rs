@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use longhaul_net::{Identity, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
-use longhaul_proto::wire::message::{CAP_BY_GRANT, FarSource, Request, Transfer};
+use longhaul_proto::wire::message::{CAP_BY_GRANT, Ending, FarSource, Request, Transfer};
 use rustix::process::Signal;
 
 use super::peer::{self, Client, hello, push_to, source};
@@ -103,7 +103,9 @@ fn a_stranger_gets_what_a_client_lends_it_and_nothing_else() {
     assert!(why.contains("it is for another run"), "{why}");
     let why = ask(Transfer { run: ID, ..push_to("data", "h") }).expect_err("a push");
     assert!(why.contains("it is for fetching alone"), "{why}");
-    scene.site.daemon.wait_log("it is for fetching alone");
+    // As of any stranger the log has a line of the first ones alone.
+    scene.site.daemon.wait_log("does not name what is asked for");
+    assert!(!scene.site.daemon.log().contains("it is for fetching alone"), "{}", scene.site.daemon.log());
     // Without it the bearer is a stranger as any other.
     let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
     client.speech.say(&hello(Request::Transfer(Box::new(pull("f")))));
@@ -127,6 +129,34 @@ fn a_stranger_writes_where_a_client_lends_it_a_place_and_nowhere_else() {
     assert!(why.contains("it is for sending alone"), "{why}");
     let caps = ask(Transfer { run: ID, ..push_to("data", "in") }).unwrap_or_else(|why| panic!("{why}"));
     assert_ne!(caps & CAP_BY_GRANT, 0);
+}
+
+#[test]
+fn a_grant_to_write_is_used_up_once_its_bearer_knows_that_all_is_done() {
+    let scene = Scene::new();
+    let grant = Grant { right: GrantRight::Write, sources: vec![source("data", "in")], ..scene.grant() };
+    let push = || Transfer { run: ID, ..push_to("data", "in") };
+    let complete = || {
+        let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
+        client.speech.say(&Message::ShownGrant(scene.signed(&grant)));
+        client.agree(push());
+        client.lane();
+        client.speech.say(&peer::page(0, Vec::new()));
+        client.speech.hear_until(|message| matches!(message, Message::Complete(_)).then_some(())).expect("the end");
+        client
+    };
+    // As if the last word of the daemon had been lost with the connection.
+    drop(complete());
+    scene.site.daemon.wait_log("ended: push to data/in by grant");
+    let mut knows = complete();
+    knows.speech.say(&Message::Bye(Ending::default()));
+    let until = Instant::now() + Duration::from_secs(60);
+    while scene.site.daemon.log().matches("ended: push to data/in by grant").count() < 2 {
+        assert!(Instant::now() < until, "{}", scene.site.daemon.log());
+        std::thread::yield_now();
+    }
+    let why = scene.asked(identity(&scene.bearer), scene.signed(&grant), push()).expect_err("it is used up");
+    assert!(why.contains("it was used: its copy is complete"), "{why}");
 }
 
 #[test]

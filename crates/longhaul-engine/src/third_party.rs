@@ -63,6 +63,7 @@ pub(crate) fn heard(said: OrderEvent) -> Event {
             let at = if at_source { LossAt::Source } else { LossAt::Destination };
             Event::NotKept(MetadataLoss { at, kind, reason, entries, first })
         }
+        OrderEvent::Unheard(names) => Event::Unheard(names),
     }
 }
 

@@ -186,6 +186,13 @@ class Left(Event):
 
 
 @dataclass(frozen=True)
+class Unheard(Event):
+    """So many names of a copy between daemons did not fail, and have no event."""
+
+    names: int = 0
+
+
+@dataclass(frozen=True)
 class Fault(Event):
     """Something went wrong: one file, or the whole run."""
 
@@ -444,6 +451,7 @@ TYPES: Dict[str, Type[Event]] = {
     "at_risk": AtRisk,
     "not_kept": NotKept,
     "left": Left,
+    "unheard": Unheard,
     "fault": Fault,
     "entry": Entry,
     "version": Version,

@@ -164,16 +164,18 @@ fn bare(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Whether an address is neither this host's own nor that of a private network, nor one by which a
-/// gateway or a tunnel would reach such.
+/// Whether an address is that of no private network, nor of this host alone, nor one by which a
+/// gateway or a tunnel would reach such. Public addresses that this host has are public.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
-            let [first, second, ..] = ip.octets();
+            let [first, second, third, _] = ip.octets();
             let is_shared = first == 100 && second & 0xc0 == 64;
             let is_of_tests = first == 198 && second & 0xfe == 18;
+            // Anycast of protocols and of 6to4: gateways of the nearest network.
+            let is_of_protocols = [[192, 0, 0], [192, 88, 99]].contains(&[first, second, third]);
             // The last sixteenth is reserved, with the broadcast address.
-            let is_reserved = is_of_tests || first >= 240;
+            let is_reserved = is_of_tests || is_of_protocols || first >= 240;
             let is_of_here = first == 0 || ip.is_loopback() || ip.is_link_local() || ip.is_private();
             !is_of_here && !is_shared && !is_reserved && !ip.is_multicast()
         }
@@ -183,10 +185,12 @@ fn is_public(ip: IpAddr) -> bool {
             is_public(IpAddr::from(((u32::from(high) << 16) | u32::from(low)).to_be_bytes()))
         }
         IpAddr::V6(ip) => {
-            let [first, second, ..] = ip.segments();
+            let [first, second, _, _, marked, marker, ..] = ip.segments();
             // The first 256th of all has the loopback address, and forms with an IPv4 address in
             // them (::a.b.c.d, 64:ff9b:1::/48). So have 6to4 (2002::/16) and Teredo (2001::/32).
-            let has_ipv4 = first < 0x100 || first == 0x2002 || (first, second) == (0x2001, 0);
+            // ISATAP has one behind any prefix.
+            let is_tunnel = marker == 0x5efe && matches!(marked, 0 | 0x200);
+            let has_ipv4 = first < 0x100 || first == 0x2002 || (first, second) == (0x2001, 0) || is_tunnel;
             let is_of_site = first & 0xffc0 == 0xfec0;
             let is_of_here = ip.is_unicast_link_local() || ip.is_unique_local() || is_of_site;
             !has_ipv4 && !is_of_here && !ip.is_multicast()
@@ -268,6 +272,10 @@ mod tests {
             "198.19.255.255",
             "240.0.0.1",
             "254.1.1.1",
+            "192.0.0.8",
+            "192.88.99.1",
+            "[2606:4700::5efe:10.0.0.1]",
+            "[2606:4700::200:5efe:192.0.2.1]",
         ] {
             assert!(!allows("dtn.example.org", "dtn.example.org", &format!("{address}:7214")), "{address}");
         }
@@ -279,6 +287,9 @@ mod tests {
             "198.17.255.255",
             "198.20.0.1",
             "100.63.0.1",
+            "192.0.1.1",
+            "192.88.98.1",
+            "[2606:4700::100:5efe:192.0.2.1]",
             "[2001:1::1]",
             "[2001:db8::1]",
             "[2003::1]",

@@ -12,7 +12,9 @@ use std::time::SystemTime;
 
 use longhaul_core::{Blame, Fault, FaultCode, Rights, Role, hint};
 use longhaul_net::PublicKey;
-use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant};
+use longhaul_proto::wire::grant::{
+    GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant,
+};
 use longhaul_proto::wire::message::{Far, Follows, Request};
 
 use super::access::need;
@@ -109,7 +111,8 @@ impl LentRights {
     /// Records that its run is complete: it is good for nothing any more, be this daemon started
     /// anew.
     pub(super) async fn used_up(&self) {
-        let until = self.grant.not_after.saturating_add(GRANT_SKEW_SECONDS);
+        // As if it had been good for as long as any may be: see `GrantBook::forget`.
+        let until = self.grant.not_before.saturating_add(GRANT_SECONDS_MAX + GRANT_SKEW_SECONDS);
         self.grants.lock().used_up.entry(self.client.key).or_default().insert(self.grant.id, until);
         let grants = self.grants.clone();
         if let Err(fault) = blocking(move || grants.store()).await {
@@ -226,21 +229,41 @@ impl Grants {
     /// that has too many such.
     fn need_unused(&self, grant: &Grant, now: u64) -> Result<(), Reason> {
         let mut book = self.lock();
+        let issuer = PublicKey::from_bytes(grant.issuer);
+        book.forget(now);
+        if let Some(used) = book.used_up.get(&issuer)
+            && used.contains_key(&grant.id)
+        {
+            return Err(Reason::UsedUp);
+        }
         if grant.not_before < book.since {
             return Err(Reason::Forgotten);
         }
-        let issuer = PublicKey::from_bytes(grant.issuer);
-        let Some(used) = book.used_up.get_mut(&issuer) else { return Ok(()) };
-        used.retain(|_, until| *until >= now);
-        if used.contains_key(&grant.id) {
-            return Err(Reason::UsedUp);
-        }
+        let used = book.used_up.get(&issuer).map_or(0, BTreeMap::len);
         // One that could not be remembered could be used again.
-        if used.len() >= USED_UP_OF_ISSUER_MAX { Err(Reason::TooMany) } else { Ok(()) }
+        if used >= USED_UP_OF_ISSUER_MAX { Err(Reason::TooMany) } else { Ok(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, GrantBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GrantBook {
+    /// Forgets what has expired by the clock. Should the clock go back, a grant that was forgotten
+    /// is one of a time of which nothing is known; and no such time begins in the future.
+    fn forget(&mut self, now: u64) {
+        // No grant begins later than that.
+        let mut since = self.since.min(now.saturating_add(GRANT_SKEW_SECONDS + 1));
+        for used in self.used_up.values_mut() {
+            used.retain(|_, until| {
+                let is_kept = *until >= now;
+                since = if is_kept { since } else { since.max(until.saturating_sub(GRANT_SECONDS_MAX)) };
+                is_kept
+            });
+        }
+        self.used_up.retain(|_, used| !used.is_empty());
+        self.since = since;
     }
 }
 
@@ -311,19 +334,19 @@ fn parse(text: &str, now: u64) -> Result<GrantBook, Fault> {
                 let issuer: PublicKey = issuer.parse().map_err(|_| wrong())?;
                 let id = u128::from_str_radix(id, 16).map_err(|_| wrong())?.to_be_bytes();
                 let until: u64 = until.parse().map_err(|_| wrong())?;
-                if until >= now {
-                    book.used_up.entry(issuer).or_default().insert(id, until);
-                }
+                book.used_up.entry(issuer).or_default().insert(id, until);
             }
             _ => return Err(wrong()),
         }
     }
     // Without that line, others may have been lost.
     book.since = since.unwrap_or(now);
+    book.forget(now);
     Ok(book)
 }
 
-fn seconds_since_1970() -> u64 {
+/// The time of this host's clock.
+pub(super) fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

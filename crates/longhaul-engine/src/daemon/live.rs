@@ -304,6 +304,17 @@ impl SessionCounter {
         SessionCounter { counts: Mutex::default(), account: Some(account) }
     }
 
+    /// The same for a session of a run whose counters go on from those of earlier sessions: bytes
+    /// that these moved were counted then.
+    #[must_use]
+    pub(super) fn after(self, bytes_moved: u64, seconds: f64) -> SessionCounter {
+        {
+            let mut counts = self.lock();
+            (counts.pace.bytes_moved, counts.seconds) = (bytes_moved, seconds);
+        }
+        self
+    }
+
     /// Counts the bytes that moved since the last second of a session that is over.
     pub(super) fn close(&self, bytes_moved: u64) {
         let more = {

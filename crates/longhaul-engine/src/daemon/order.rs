@@ -21,7 +21,8 @@ use super::admission::{Admission, prepare};
 use super::asked::Asked;
 use super::current::Current;
 use super::dials::DialRule;
-use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents};
+use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents, FollowerNeeds};
+use super::grants::seconds_since_1970;
 use super::order_ends::OrderMark;
 use super::order_places::OrderPlaces;
 use super::order_session::Pinned;
@@ -160,7 +161,8 @@ pub(super) async fn carry_out(
     // Events may wait between two sessions too, which need no memory for them any more.
     let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
-    let follower = Follower::begin((control.reader, control.writer), judged.grant.id);
+    let needs = if asked.0.digests || asked.0.dry_run { FollowerNeeds::Each } else { FollowerNeeds::Failures };
+    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, needs);
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };
     let stop = follower.stop().or(carrying.daemon.stop.clone());
@@ -168,6 +170,7 @@ pub(super) async fn carry_out(
         None => carrying.fetch(admission, stop).await,
         Some(into) => carrying.send(&into, admission, stop).await,
     };
+    let fault = fault.map(|fault| follower.too_slow().unwrap_or(fault));
     let end = fault.as_ref().map_or("complete".to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
     let left = if follower.has_left() { ", its client had left" } else { "" };
     tracing::info!(target: "longhaul::session", %peer, client = %carrying.client.name, "order {id} ended{left}: {end}");
@@ -214,6 +217,19 @@ impl Carrying<'_> {
             sessions: 0,
             grant: Some(self.judged.signed.clone()),
         })
+    }
+
+    /// The fault by which to dial again, if another session may begin.
+    ///
+    /// # Errors
+    /// The loss of the link, of an order that had `sessions` and whose grant has expired; or
+    /// [`FaultCode::Busy`] while the daemon drains.
+    pub(super) fn within_grant(&self, fault: Fault, sessions: u64) -> Result<Fault, Fault> {
+        let fault = within_grant(fault, sessions, (self.judged.grant.not_after, seconds_since_1970()))?;
+        if fault.retry() {
+            self.current.now().live.drain.admit()?;
+        }
+        Ok(fault)
     }
 
     /// Admits another session of it, by what is served now. A refusal is recorded.
@@ -263,6 +279,19 @@ impl Carrying<'_> {
         }
         Err(failed.unwrap_or_else(|| Fault::new(FaultCode::Unreachable, Blame::Path, "there is no address to dial")))
     }
+}
+
+/// See [`Carrying::within_grant`].
+fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result<Fault, Fault> {
+    let is_of_link = matches!(
+        fault.code,
+        FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable | FaultCode::Busy | FaultCode::Denied
+    );
+    if sessions == 0 || now <= until || !is_of_link {
+        return Ok(fault);
+    }
+    let why = "the link was lost after the day for which the grant of an order is good, so no other session may begin";
+    Err(Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::WhereItEnded))
 }
 
 /// Addresses of one host that are tried, one after the other, each for 10 s.

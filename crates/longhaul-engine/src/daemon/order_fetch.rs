@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use longhaul_core::{Fault, FaultCode, Role};
+use longhaul_core::{Author, Fault, FaultCode, Role};
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, FarSource, Placing};
 
@@ -29,6 +29,12 @@ enum Attempt {
     Complete,
     /// The one source is a directory, which keeps its name beneath the destination.
     IsDirectory,
+}
+
+/// Whether this daemon says that an earlier session has had the dataset appear. The word of the
+/// other one, which only sends, is none.
+fn has_published(fault: &Fault) -> bool {
+    fault.code == FaultCode::Published && fault.author == Author::Local
 }
 
 impl Carrying<'_> {
@@ -55,11 +61,14 @@ impl Carrying<'_> {
                         *placing = Placing::Beneath;
                     }
                 }
+                // It stands, as this daemon itself says.
+                Err(fault) if has_published(&fault) && dialling.sessions > 0 => return Ok(()),
                 Err(fault) => {
                     if let Some(totals) = self.missing(&fault, dialling.sessions) {
                         course.totals = totals;
                         return Ok(());
                     }
+                    let fault = self.within_grant(fault, dialling.sessions)?;
                     dialling.patience.wait(fault, course.progressed, &observer, &mut stop).await?;
                 }
             }
@@ -90,7 +99,7 @@ impl Carrying<'_> {
         stop: &Stop,
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<Attempt, Fault> {
-        let session = self.session(&admission, stop)?;
+        let session = self.session(&admission, &course.totals, stop)?;
         let wish = Wish::pull(&self.paths(), self.judged.order.rules.clone(), None);
         let agreed = self.agree((&session.run, &admission), (Role::Receiver, wish), dialling).await?;
         let is_renamed = matches!(&admission.side, Side::Receive(to, _) if to.landing.renamed().is_some());
@@ -132,7 +141,22 @@ impl Carrying<'_> {
             holdings.audit.appeared(appearance);
         });
         drop(seat);
-        // A connection that was lost right behind the end has taken nothing with it.
-        ended.or_else(|fault| if appearance.is_some() && fault.code == FaultCode::Lost { Ok(()) } else { Err(fault) })
+        // All of it stands, whatever came behind the end.
+        if appearance.is_some() { Ok(()) } else { ended }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Blame;
+
+    use super::*;
+
+    #[test]
+    fn only_this_daemon_says_that_the_dataset_stands_here() {
+        let fault = |code| Fault::new(code, Blame::Local, "x");
+        let published = fault(FaultCode::Published);
+        assert!(has_published(&published));
+        assert!(!has_published(&published.seen_from_afar()) && !has_published(&fault(FaultCode::Lost)));
     }
 }

@@ -48,6 +48,7 @@ impl Carrying<'_> {
 
     async fn send_all(&mut self, first: Admission, stop: &mut Stop, order: &mut SendOrder<'_>) -> Result<(), Fault> {
         let observer: Arc<dyn Observer> = self.told.clone();
+        let into_dataset = order.into.dataset.is_some();
         let mut admitted = Ok(first);
         loop {
             let ended = match admitted {
@@ -57,11 +58,12 @@ impl Carrying<'_> {
             match ended {
                 Ok(()) => return Ok(()),
                 // The connection was lost right behind the end.
-                Err(fault) if fault.code == FaultCode::Published && order.dialling.sessions > 0 => {
+                Err(fault) if fault.code == FaultCode::Published && into_dataset && order.dialling.sessions > 0 => {
                     order.course.has_appeared(&*observer);
                     return Ok(());
                 }
                 Err(fault) => {
+                    let fault = self.within_grant(fault, order.dialling.sessions)?;
                     order.dialling.patience.wait(fault, order.course.progressed, &observer, stop).await?;
                 }
             }
@@ -72,7 +74,7 @@ impl Carrying<'_> {
     /// One session with the other daemon.
     async fn send_once(&self, admission: Admission, stop: &Stop, order: &mut SendOrder<'_>) -> Result<(), Fault> {
         let SendOrder { into, course, dialling, tree } = order;
-        let session = self.session(&admission, stop)?;
+        let session = self.session(&admission, &course.totals, stop)?;
         // What the first session found there decides for all.
         let placing = match &course.renamed {
             None => into.placing,

@@ -50,8 +50,10 @@ pub(super) struct OrderSession {
 
 impl Carrying<'_> {
     /// One session by this admission, which ends when the order is stopped.
-    pub(super) fn session(&self, admission: &Admission, stop: &Stop) -> Result<OrderSession, Fault> {
-        let counter = Arc::new(SessionCounter::new(account(&self.daemon, admission)));
+    /// `before`: what earlier sessions of the order moved.
+    pub(super) fn session(&self, admission: &Admission, before: &Totals, stop: &Stop) -> Result<OrderSession, Fault> {
+        let counter = SessionCounter::new(account(&self.daemon, admission));
+        let counter = Arc::new(counter.after(before.bytes_moved(), before.seconds()));
         let (told, mark) = (self.told.clone(), self.judged.mark.clone());
         let observer = Arc::new(Both { counter: counter.clone(), told, mark });
         let place = &admission.holdings.place;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::limits::LANE_STALL_SECONDS;
 use longhaul_core::{Blame, Fault, FaultCode, IfExists, LaneId, Role, Transport, hint};
-use longhaul_net::{Congestion, Control, LaneMemory, Seat, TransportFacts};
+use longhaul_net::{Congestion, Control, LaneMemory, PublicKey, Seat, TransportFacts};
 use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
@@ -102,6 +102,7 @@ async fn hear_out(
         link.reserve_first().await;
     }
     let asked = Asked::heard(heard.as_ref().ok(), (control.peer_key, peer));
+    let stranger = bearer.lent.as_ref().map(|_| control.peer_key);
     let admitted = match heard.and_then(|heard| daemon.live.audit.ready().map(|()| heard)) {
         Ok(HeardRequest { request, shown, .. }) => {
             let other_side = ((control.peer_key, peer), &mut control.reader);
@@ -145,8 +146,7 @@ async fn hear_out(
             tracing::info!(target: "longhaul::session", %peer, key = %control.peer_key, "{why}");
         }
         Err(fault) => {
-            asked.refused(&daemon, &fault);
-            tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
+            record_refused(&daemon, &asked, (peer, stranger), &fault);
             if says_more {
                 refuse_in_the_middle(&mut control, fault).await;
             } else {
@@ -155,6 +155,15 @@ async fn hear_out(
             }
         }
     }
+}
+
+/// Records a refusal: each one of a client, and of a stranger with a grant as many as of others.
+fn record_refused(daemon: &Daemon, asked: &Asked, (peer, stranger): (SocketAddr, Option<PublicKey>), fault: &Fault) {
+    if let Some(key) = stranger {
+        return strangers::record_refused(daemon, asked, (peer, key), fault);
+    }
+    asked.refused(daemon, fault);
+    tracing::info!(target: "longhaul::session", %peer, code = fault.code.name(), "refused: {fault}");
 }
 
 async fn refuse(control: &mut Control, fault: Fault) {
@@ -437,10 +446,12 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
                 holdings.place.has_published();
                 holdings.audit.appeared(appearance);
             }
-            if course.totals.fault.is_some() {
+            // A sender that has not heard the end dials again, and hears it then.
+            if course.has_parted && course.totals.fault.is_none() {
+                use_up(&holdings, &course.totals).await;
+            } else {
                 holdings.place.remember(course.committed);
             }
-            use_up(&holdings, &course.totals).await;
             course.totals
         }
         Side::Send(source, wanted, _) => {
@@ -453,7 +464,7 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
     }
 }
 
-/// Uses up the grant of a session whose run is complete.
+/// Uses up the grant of a session whose run is complete, as both sides know.
 async fn use_up(holdings: &Holdings, totals: &Totals) {
     if let (Some(lent), None) = (&holdings.lent, &totals.fault) {
         lent.used_up().await;

@@ -5,6 +5,7 @@
 //! client lends it by a grant. No other word of a stranger is read into, so that it costs the
 //! daemon no more than the handshake and one signature did. It knows no roots and no sessions.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::limits::MESSAGE_BYTES_MAX;
@@ -55,12 +56,19 @@ pub(super) async fn hear_grant(daemon: &Daemon, control: &mut Control) -> Option
 
 /// Refuses a stranger whose grant is not honoured.
 pub(super) async fn refuse_grant(daemon: &Daemon, control: Control, fault: Fault) {
-    if daemon.notices.grant_refused((control.peer_addr, control.peer_key), &fault) {
-        Asked::by_grant((control.peer_key, control.peer_addr)).refused(daemon, &fault);
+    let asked = Asked::by_grant((control.peer_key, control.peer_addr));
+    record_refused(daemon, &asked, (control.peer_addr, control.peer_key), &fault);
+    turn_away_within(daemon, control, fault, AFTER_GRANT).await;
+}
+
+/// Records that a stranger's grant was refused, or what it asked for by a good one: each time in
+/// the sums, and in the logs as often as other strangers.
+pub(super) fn record_refused(daemon: &Daemon, asked: &Asked, stranger: (SocketAddr, PublicKey), fault: &Fault) {
+    if daemon.notices.grant_refused(stranger, fault) {
+        asked.refused(daemon, fault);
     } else {
         daemon.live.tallies.refused(fault.code);
     }
-    turn_away_within(daemon, control, fault, AFTER_GRANT).await;
 }
 
 /// Refuses a stranger.

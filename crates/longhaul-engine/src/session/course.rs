@@ -235,6 +235,8 @@ pub(crate) struct ReceiveCourse {
     pub(crate) progressed: Option<Instant>,
     /// The entries that the run committed.
     pub(crate) committed: CommittedVersions,
+    /// Whether the sender has said goodbye: it knows how everything ended.
+    pub(crate) has_parted: bool,
     reported: Option<ReportedNames>,
 }
 
@@ -355,6 +357,7 @@ impl ReceiveCourse {
     pub(crate) fn begin(&mut self) {
         self.totals.begin_session();
         self.totals.count_anew();
+        self.has_parted = false;
         self.committed.turn();
         if let Some(told) = &mut self.reported {
             told.before.append(&mut told.now);

@@ -36,7 +36,7 @@ use bodies::{
 };
 use printable::Printable;
 use road::RoadBody;
-use ways::{LeftBody, PathsBody, WaysBody, path_bodies};
+use ways::{LeftBody, PathsBody, UnheardBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
@@ -129,6 +129,11 @@ impl<W: Write> JsonLines<W> {
     /// Tells that a copy goes on without this run.
     pub(super) fn left(&mut self, order: &str) -> io::Result<()> {
         self.say("left", LeftBody { order })
+    }
+
+    /// Tells how many names have no event of their own.
+    pub(super) fn unheard(&mut self, names: u64) -> io::Result<()> {
+        self.say("unheard", UnheardBody { names })
     }
 
     /// Tells that the sending side changed its lanes, or decided not to.

@@ -145,6 +145,7 @@ impl Narrator {
             Event::AtRisk(files) => self.at_risk(&files),
             Event::NotKept(loss) => self.not_kept(&loss),
             Event::Left(order) => self.left(&order),
+            Event::Unheard(names) => self.unheard(names),
             Event::Fault(fault) => self.fault(fault),
             // Nothing that a program must know has no words here.
             _ => {}
@@ -358,6 +359,16 @@ impl Narrator {
             self.telling.talker.say(format_args!(
                 "order {order} goes on: the same command with --attach {order} in place of --detach waits for its end"
             ));
+        }
+    }
+
+    /// Tells that names were not told of one by one.
+    fn unheard(&mut self, names: u64) {
+        self.telling.talker.warn(format_args!(
+            "{names} names that did not fail were not told of one by one, as this host took in too slowly what it was told"
+        ));
+        if self.telling.json {
+            self.print(|json| json.unheard(names));
         }
     }
 

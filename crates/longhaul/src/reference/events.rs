@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 64] = [
+const EVENTS: [Event; 65] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -23,6 +23,7 @@ const EVENTS: [Event; 64] = [
     ("at_risk", None, "AtRiskBody"),
     ("not_kept", None, "NotKeptBody"),
     ("left", None, "LeftBody"),
+    ("unheard", None, "UnheardBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("sync", None, "SyncBody"),

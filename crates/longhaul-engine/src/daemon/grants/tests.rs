@@ -253,7 +253,37 @@ async fn a_grant_that_was_used_up_is_so_at_the_next_daemon_and_others_are_not() 
     assert_eq!(scene.refused(&Grant { id: [8; 16], ..scene.grant() }), None, "a copy goes on over a restart");
     // What has expired is not kept.
     assert!(!open(NOW + 2).lock().used_up.is_empty());
-    assert!(open(NOW + 3600 + GRANT_SKEW_SECONDS + 1).lock().used_up.is_empty());
+    assert!(open(NOW + GRANT_SECONDS_MAX + GRANT_SKEW_SECONDS + 1).lock().used_up.is_empty());
+}
+
+#[tokio::test]
+async fn a_clock_that_went_wrong_neither_frees_a_used_grant_nor_refuses_all_others_for_good() {
+    let (mut scene, sheet) = (Scene::new(), Arc::new(Sheet::default()));
+    let open = |now| Grants::open_at(Some(sheet.clone()), now).unwrap_or_else(|fault| panic!("{fault}"));
+    // It began with a clock that was a year ahead.
+    open(NOW + 31_536_000);
+    scene.daemon.live.grants = open(NOW);
+    let unused = |scene: &Scene, begins: u64, now: u64| {
+        let grant = Grant { id: [8; 16], not_before: begins, not_after: begins + 3600, ..scene.grant() };
+        scene.daemon.live.grants.need_unused(&grant, now)
+    };
+    let soon = NOW + GRANT_SKEW_SECONDS + 1;
+    let found = [unused(&scene, NOW, NOW), unused(&scene, soon, soon)];
+    assert_eq!(found, [Err(Reason::Forgotten), Ok(())], "a year is not waited for");
+    // While it runs the clock is ahead for a moment: that forgets a grant.
+    let sheet = Arc::new(Sheet::default());
+    let open = |now| Grants::open_at(Some(sheet.clone()), now).unwrap_or_else(|fault| panic!("{fault}"));
+    scene.daemon.live.grants = open(NOW);
+    scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}")).used_up().await;
+    let ahead = NOW + GRANT_SECONDS_MAX + GRANT_SKEW_SECONDS + 1;
+    assert_eq!(unused(&scene, ahead, ahead), Ok(()));
+    assert!(scene.daemon.live.grants.lock().used_up.is_empty());
+    assert_eq!(scene.refused(&scene.grant()), Some(Reason::Forgotten), "it is not good once more");
+    assert_eq!(unused(&scene, soon, soon), Ok(()), "later ones are");
+    // The same over a restart in that moment.
+    scene.daemon.live.grants = open(ahead);
+    scene.daemon.live.grants = open(NOW + 1);
+    assert_eq!(scene.refused(&scene.grant()), Some(Reason::UsedUp));
 }
 
 #[test]

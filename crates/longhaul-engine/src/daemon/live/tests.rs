@@ -97,3 +97,11 @@ async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_
     drop(seat);
     assert_eq!(sessions.count(), 0);
 }
+
+#[test]
+fn a_session_counts_what_moved_since_those_before_it_of_the_same_run() {
+    let progress = |seconds, bytes_sent| Progress { seconds, bytes_sent, ..Progress::default() };
+    let mut counts = SessionCounter::default().after(1000, 5.0).counts();
+    assert_eq!([counts.hear(&progress(6.0, 1300)), counts.hear(&progress(7.0, 1350))], [300, 50]);
+    assert_eq!(counts.pace.bytes_per_s, 50);
+}

@@ -153,7 +153,7 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_became_a_user_of_the_host_has_no_further_session_of_its_order() {
+async fn an_order_has_no_further_session_once_its_client_is_a_user_of_the_host_or_the_daemon_drains() {
     let mut scene = Scene::new();
     let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
     let client = scene.daemon.config.clients[0].clone();
@@ -162,10 +162,31 @@ async fn a_client_that_became_a_user_of_the_host_has_no_further_session_of_its_o
     let (current, peer) = (Current::new(scene.daemon), ([127, 0, 0, 1], 1).into());
     let recorded = Asked::heard(None, (client.key, peer));
     let (reader, writer) = (tokio::io::empty(), tokio::io::sink());
-    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID);
+    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, FollowerNeeds::Failures);
     let (daemon, asked, told) = (current.now(), (push(), Shown::default()), follower.told());
     let mut carrying = Carrying { daemon, current: &current, client, peer, judged, asked, recorded, told };
     let refused = carrying.admit_again().await.err().map(|fault| (fault.code, fault.message.to_string()));
     let Some((FaultCode::Unsupported, why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("served as a user of the daemon's host"), "{why}");
+    let lost = || carrying.within_grant(Fault::new(FaultCode::Lost, Blame::Path, "x"), 0).err().map(|fault| fault.code);
+    assert_eq!(lost(), None);
+    current.now().live.drain.start(None);
+    assert_eq!(lost(), Some(FaultCode::Busy));
+}
+
+#[test]
+fn an_order_whose_grant_has_expired_ends_as_one_whose_link_was_lost() {
+    let ends = |code, sessions, now| {
+        let fault = Fault::new(code, Blame::Peer, "x");
+        within_grant(fault, sessions, (1000, now)).map_or_else(|end| Some(end.code), |_| None)
+    };
+    let found = [
+        ends(FaultCode::Denied, 1, 1001),
+        ends(FaultCode::Lost, 2, 1001),
+        ends(FaultCode::Denied, 1, 1000),
+        ends(FaultCode::Denied, 0, 1001),
+        ends(FaultCode::NoSpace, 1, 1001),
+        ends(FaultCode::Interrupted, 1, 1001),
+    ];
+    assert_eq!(found, [Some(FaultCode::Lost), Some(FaultCode::Lost), None, None, None, None]);
 }

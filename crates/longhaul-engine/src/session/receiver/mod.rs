@@ -448,7 +448,10 @@ impl ReceiverLoop<'_> {
                 self.intake.forget(held.id);
                 self.settled(&held, outcome);
             }
-            ReceiverAction::Finished(ending) => self.verdict = Some(Ok(ending)),
+            ReceiverAction::Finished(ending) => {
+                self.course.has_parted = true;
+                self.verdict = Some(Ok(ending));
+            }
             ReceiverAction::Abort(fault) => self.verdict = Some(Err(fault)),
         }
     }

@@ -96,6 +96,9 @@ pub enum OrderEvent {
         /// The loss.
         loss: Loss,
     },
+    /// At the end: so many names did not fail, and were not told of one by one, as whoever follows
+    /// took in too slowly what it was told.
+    Unheard(u64),
 }
 
 /// The facts of a session that stands.

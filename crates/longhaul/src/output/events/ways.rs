@@ -22,6 +22,14 @@ pub(super) struct LeftBody<'a> {
     pub(super) order: &'a str,
 }
 
+/// Names of a copy from one daemon to another that did not fail have no event `file`, as this host
+/// took in too slowly what it was told. The summary counts them; the sums of a `sync` do not.
+#[derive(Serialize)]
+pub(super) struct UnheardBody {
+    /// The number of these names.
+    pub(super) names: u64,
+}
+
 /// The figures of a network path.
 #[derive(Debug, Serialize)]
 pub(super) struct PathBody {
