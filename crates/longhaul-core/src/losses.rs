@@ -68,8 +68,8 @@ pub enum LossReason {
     Changed,
     /// It is a striped file, which belongs to whom its set does, and has one name.
     Striped,
-    /// There are more files with several names than are remembered, or more names of one file than
-    /// the file system lets it have.
+    /// There are more files with several names than are remembered, more names of one file than the
+    /// file system lets it have, or more checksums than the catalogue has room for.
     TooMany,
     /// The names lie on different file systems, or on different targets of a set.
     Elsewhere,

@@ -7,6 +7,7 @@
 //! nothing was kept. `catalogue/slot.rs` has the bytes of an entry. Knows no trees and no
 //! transfers.
 
+mod open;
 mod slot;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::kernel::Kernel;
 use crate::shelf::has_no_locks;
 use crate::stat::{len_of, type_of};
 
+use open::OpenCatalogue;
 pub(crate) use slot::FileMark;
 use slot::{CatalogueEntry, SLOT_BYTES, page_of, place_in};
 
@@ -45,7 +47,8 @@ use slot::{CatalogueEntry, SLOT_BYTES, page_of, place_in};
 ///
 /// A slot ends with a digest of itself, and one whose digest is wrong is empty: a write that a
 /// crash tore costs that entry, and never shows another file's checksums. Slots are written under a
-/// lock of the whole file, and read without it.
+/// lock of the whole file, and read and synced without it. A writer that does not get the lock for
+/// long keeps nothing, and does not wait for it again for a while.
 #[derive(Clone, Debug)]
 pub struct SumsCatalogue(Arc<CatalogueFile>);
 
@@ -55,6 +58,25 @@ struct CatalogueFile {
     access: CatalogueAccess,
     kernel: Kernel,
     used: Mutex<CatalogueUse>,
+    /// The writers of this process take turns. Taken before `used`.
+    turn: Mutex<WriterTurn>,
+}
+
+/// The turn of a writer.
+#[derive(Debug, Default)]
+struct WriterTurn {
+    /// Another process holds the lock: until then nobody waits for it.
+    rests_until: Option<Instant>,
+}
+
+/// The outcome of an entry that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryFate {
+    Kept,
+    /// It was kept, in the place of an older one of another file, which is gone.
+    Displaced,
+    /// It was not kept.
+    Failed,
 }
 
 /// The use that is made of a catalogue.
@@ -75,6 +97,8 @@ struct CatalogueUse {
     is_told: bool,
     /// Whether files can be known again on the file systems that were met, by device.
     known_again: HashMap<u64, bool>,
+    /// The moment since which they are known: a device may become another file system.
+    known_since: Option<Instant>,
 }
 
 /// The file of a catalogue.
@@ -82,9 +106,9 @@ struct CatalogueUse {
 enum CatalogueState {
     #[default]
     NotYet,
-    /// It does not stand, or cannot be used.
-    Missing,
-    Open(OwnedFd),
+    /// It did not stand at this moment, or could not be used.
+    Missing(Instant),
+    Open(Arc<OpenCatalogue>),
 }
 
 /// When what was written must be durable.
@@ -108,7 +132,8 @@ impl SumsCatalogue {
     }
 
     fn with(path: PathBuf, access: CatalogueAccess) -> SumsCatalogue {
-        SumsCatalogue(Arc::new(CatalogueFile { path, access, kernel: Kernel::default(), used: Mutex::default() }))
+        let (used, turn) = (Mutex::default(), Mutex::default());
+        SumsCatalogue(Arc::new(CatalogueFile { path, access, kernel: Kernel::default(), used, turn }))
     }
 
     /// The checksums that are kept for an open file, if it is the one that they are of, and as it
@@ -134,21 +159,17 @@ impl SumsCatalogue {
         self.0.knows_again(fd, dev)
     }
 
-    /// Keeps checksums of files. False if not all of them were kept: that is told.
+    /// Keeps checksums of files, and says of each whether they were. A failure is told.
     #[must_use]
-    pub(crate) fn keep(&self, files: &[(FileMark, &FileSums)], durable: Durable) -> bool {
+    pub(crate) fn keep(&self, files: &[(FileMark, &FileSums)], durable: Durable) -> Vec<EntryFate> {
         if files.is_empty() {
-            return true;
+            return Vec::new();
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let mut used = self.0.used();
-        match self.0.keep(&mut used, files, (durable, now)) {
-            Ok(are_kept) => are_kept,
-            Err(error) => {
-                self.0.tell(&mut used, "write to", &error);
-                false
-            }
-        }
+        self.0.keep(files, (durable, now)).unwrap_or_else(|error| {
+            self.0.tell(&mut self.0.used(), "write to", &error);
+            vec![EntryFate::Failed; files.len()]
+        })
     }
 }
 
@@ -160,12 +181,18 @@ impl CatalogueFile {
     /// Whether there is anything to find, as far as that is known.
     fn may_stand(&self) -> bool {
         let mut used = self.used();
-        if matches!(used.file, CatalogueState::NotYet) {
+        let looks = match used.file {
+            CatalogueState::NotYet => true,
+            CatalogueState::Missing(since) => since.elapsed() > LOOK_AGAIN,
+            CatalogueState::Open(_) => false,
+        };
+        if looks {
+            let missing = || CatalogueState::Missing(Instant::now());
             used.file = match self.open_standing() {
-                Ok(file) => file.map_or(CatalogueState::Missing, CatalogueState::Open),
+                Ok(file) => file.map_or_else(missing, |fd| CatalogueState::Open(Arc::new(OpenCatalogue::of(fd)))),
                 Err(error) => {
                     self.tell(&mut used, "read", &error);
-                    CatalogueState::Missing
+                    missing()
                 }
             };
         }
@@ -174,6 +201,10 @@ impl CatalogueFile {
 
     fn knows_again(&self, fd: impl AsFd, dev: u64) -> bool {
         let mut used = self.used();
+        if used.known_since.is_none_or(|since| since.elapsed() > LOOK_AGAIN) {
+            used.known_again.clear();
+            used.known_since = Some(Instant::now());
+        }
         if let Some(known) = used.known_again.get(&dev) {
             return *known;
         }
@@ -188,13 +219,9 @@ impl CatalogueFile {
 
     fn find(&self, file: impl AsFd, mark: &FileMark) -> Option<KeptSums> {
         let mut page = [0; PAGE_BYTES];
-        {
-            let mut used = self.used();
-            let CatalogueState::Open(fd) = &used.file else { return None };
-            if let Err(error) = read_page(fd, page_of(mark, BUCKETS), &mut page) {
-                self.tell(&mut used, "read", &error.into());
-                return None;
-            }
+        if let Err(error) = read_page(self.open_one()?.fd(), page_of(mark, BUCKETS), &mut page) {
+            self.tell(&mut self.used(), "read", &error.into());
+            return None;
         }
         let of_it = |slot: &[u8]| CatalogueEntry::parse(slot).filter(|entry| entry.mark == *mark);
         let entry = page.chunks_exact(SLOT_BYTES).find_map(of_it)?;
@@ -202,42 +229,68 @@ impl CatalogueFile {
         self.knows_again(file, mark.dev).then(|| entry.kept())
     }
 
-    fn keep(
-        &self,
-        used: &mut CatalogueUse,
-        files: &[(FileMark, &FileSums)],
-        (durable, now): (Durable, u64),
-    ) -> io::Result<bool> {
-        // One that was removed meanwhile is made anew.
-        let stands = |fd: &OwnedFd| fstat(fd).is_ok_and(|stat| stat.st_nlink > 0);
-        if !matches!(&used.file, CatalogueState::Open(fd) if stands(fd)) {
-            used.file = CatalogueState::Open(self.open_or_make()?);
-        }
-        let CatalogueState::Open(fd) = &used.file else { return Ok(false) };
-        let _lock = self.locked(fd)?;
-        let mut are_kept = true;
-        for (mark, file) in files {
-            let entry = CatalogueEntry { mark: *mark, sums: file.sums.clone(), kept_at: now };
-            match entry.slot() {
-                Some(slot) => self.put(fd, &entry, &slot)?,
-                None => are_kept = false,
-            }
-        }
+    fn keep(&self, files: &[(FileMark, &FileSums)], (durable, now): (Durable, u64)) -> io::Result<Vec<EntryFate>> {
+        let (open, fates) = {
+            let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = self.open_to_write(&mut turn)?;
+            let fates = self.put_all(&open, &mut turn, (files, now))?;
+            (open, fates)
+        };
+        let batch = open.wrote();
+        // The others may write meanwhile.
         if durable == Durable::Now {
-            self.kernel.fdatasync(fd)?;
+            open.sync(batch, &self.kernel)?;
         }
-        Ok(are_kept)
+        Ok(fates)
+    }
+
+    /// The file, if it is open.
+    fn open_one(&self) -> Option<Arc<OpenCatalogue>> {
+        match &self.used().file {
+            CatalogueState::Open(open) => Some(Arc::clone(open)),
+            CatalogueState::NotYet | CatalogueState::Missing(_) => None,
+        }
+    }
+
+    /// The file for a writer. One that was removed meanwhile is made anew.
+    fn open_to_write(&self, turn: &mut WriterTurn) -> io::Result<Arc<OpenCatalogue>> {
+        let stands = |open: &Arc<OpenCatalogue>| fstat(open.fd()).is_ok_and(|stat| stat.st_nlink > 0);
+        if let Some(open) = self.open_one().filter(stands) {
+            return Ok(open);
+        }
+        let open = Arc::new(OpenCatalogue::of(self.open_or_make(turn)?));
+        self.used().file = CatalogueState::Open(Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Writes a batch of entries under the lock.
+    fn put_all(
+        &self,
+        open: &OpenCatalogue,
+        turn: &mut WriterTurn,
+        (files, now): (&[(FileMark, &FileSums)], u64),
+    ) -> io::Result<Vec<EntryFate>> {
+        let _lock = self.locked(open.fd(), turn)?;
+        let put = |(mark, file): &(FileMark, &FileSums)| {
+            let entry = CatalogueEntry { mark: *mark, sums: file.sums.clone(), kept_at: now };
+            entry.slot().map_or(Ok(EntryFate::Failed), |slot| self.put(open.fd(), &entry, &slot))
+        };
+        files.iter().map(put).collect()
     }
 
     /// Writes an entry over the one of the same inode, else to an empty slot, else over the oldest.
-    fn put(&self, fd: &OwnedFd, entry: &CatalogueEntry, slot: &[u8; SLOT_BYTES]) -> io::Result<()> {
+    fn put(&self, fd: &OwnedFd, entry: &CatalogueEntry, slot: &[u8; SLOT_BYTES]) -> io::Result<EntryFate> {
         let (mut page, number) = ([0; PAGE_BYTES], page_of(&entry.mark, BUCKETS));
         read_page(fd, number, &mut page)?;
         let at = place_in(&page, entry);
-        if page[at * SLOT_BYTES..].starts_with(slot) {
-            return Ok(());
+        let before = &page[at * SLOT_BYTES..][..SLOT_BYTES];
+        if before == slot {
+            return Ok(EntryFate::Kept);
         }
-        self.write(fd, slot, (number + 1) * PAGE_BYTES as u64 + (at * SLOT_BYTES) as u64)
+        self.write(fd, slot, (number + 1) * PAGE_BYTES as u64 + (at * SLOT_BYTES) as u64)?;
+        let is_of_another = |old: CatalogueEntry| !old.mark.is_of_inode(&entry.mark);
+        let displaces = CatalogueEntry::parse(before).is_some_and(is_of_another);
+        Ok(if displaces { EntryFate::Displaced } else { EntryFate::Kept })
     }
 
     fn write(&self, fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
@@ -270,7 +323,7 @@ impl CatalogueFile {
     }
 
     /// The file, made if it does not stand, with the directories above it.
-    fn open_or_make(&self) -> io::Result<OwnedFd> {
+    fn open_or_make(&self, turn: &mut WriterTurn) -> io::Result<OwnedFd> {
         if self.access == CatalogueAccess::Read {
             return Err(ErrorKind::PermissionDenied.into());
         }
@@ -279,7 +332,7 @@ impl CatalogueFile {
         let flags = OFlags::RDWR | OFlags::CREATE | GUARDS;
         let fd = openat(CWD, &self.path, flags, Mode::RUSR | Mode::WUSR)?;
         self.check(&fd)?;
-        let lock = self.locked(&fd)?;
+        let lock = self.locked(&fd, turn)?;
         let mut page = [0; PAGE_BYTES];
         match read_head(&fd, &mut page)? {
             FirstPage::Ours => {}
@@ -313,12 +366,20 @@ impl CatalogueFile {
 
     /// Keeps other writers out until the lock is dropped. Where there are no locks, two of them may
     /// cost each other an entry.
-    fn locked<'f>(&self, fd: &'f OwnedFd) -> io::Result<CatalogueLock<'f>> {
-        let until = Instant::now() + LOCK_PATIENCE;
+    fn locked<'f>(&self, fd: &'f OwnedFd, turn: &mut WriterTurn) -> io::Result<CatalogueLock<'f>> {
+        let now = Instant::now();
+        let patience = if turn.rests_until.is_some_and(|until| now < until) { Duration::ZERO } else { LOCK_PATIENCE };
+        let until = now + patience;
         loop {
             match lock::try_lock(fd) {
-                Ok(true) => return Ok(CatalogueLock(fd)),
+                Ok(true) => {
+                    turn.rests_until = None;
+                    return Ok(CatalogueLock(fd));
+                }
                 Ok(false) if Instant::now() >= until => {
+                    if !patience.is_zero() {
+                        turn.rests_until = Some(Instant::now() + LOCK_REST);
+                    }
                     return Err(io::Error::new(ErrorKind::WouldBlock, "another process has locked it"));
                 }
                 Ok(false) => thread::sleep(LOCK_PAUSE),
@@ -405,9 +466,13 @@ const PAGE_BYTES: usize = 4096;
 const BUCKETS: u64 = if cfg!(test) { 16 } else { 1 << 16 };
 const CATALOGUE_BYTES_MAX: u64 = (BUCKETS + 1) * PAGE_BYTES as u64;
 /// The time for which the lock is waited for: a batch of another process takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 5 });
+/// The time after it in which nobody of this process waits: each looks once.
+const LOCK_REST: Duration = Duration::from_secs(60);
 /// The pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
+/// The time after which it is looked again for a file that did not stand, and at file systems.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Devices that are remembered.
 const DEVICES_KNOWN_MAX: usize = 64;
 /// The file systems whose inodes keep their numbers, and do not give them to another file with the

@@ -25,18 +25,11 @@ pub(crate) struct FileMark {
     pub(crate) len: u64,
     /// Last change of the content.
     pub(crate) mtime: Mtime,
-    /// The time by which the inode is not another one of this number.
+    /// The times that nobody can set: see [`stamp_of`].
     stamp: Stamp,
 }
 
-/// A time of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stamp {
-    /// Its birth, where the file system tells it.
-    Born(Mtime),
-    /// The last change of its content, metadata or names.
-    Changed(Mtime),
-}
+type Stamp = [u8; STAMP_BYTES];
 
 /// Checksums of a file, and its mark when they were kept.
 ///
@@ -50,10 +43,10 @@ enum Stamp {
 /// | 8 to 15 | inode |
 /// | 16 to 23 | length |
 /// | 24 to 35 | last change of the content: seconds (signed), nanoseconds |
-/// | 36 | 1 if the stamp is the time of birth, 2 if it is that of the last change |
+/// | 36 | 1 |
 /// | 37 | the bits of the algorithms |
 /// | 38, 39 | 0 |
-/// | 40 to 51 | the stamp: seconds (signed), nanoseconds |
+/// | 40 to 51 | the stamp: the first 12 bytes of the BLAKE3 of the last change of any kind and the birth |
 /// | 52 to 59 | the second since 1970 in which it was kept |
 /// | 60 to 115 | the checksums, in the order of their bits; zeros behind them |
 /// | 116 to 127 | the first 12 bytes of the BLAKE3 of the bytes before |
@@ -90,7 +83,7 @@ impl FileMark {
         let identity = identity_of_statx(stat);
         let born = Mtime::said(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
         let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-        let stamp = if has_birth { Stamp::Born(born) } else { Stamp::Changed(identity.ctime) };
+        let stamp = stamp_of(identity.ctime, has_birth.then_some(born));
         FileMark { dev: identity.dev, ino: identity.ino, len: identity.len, mtime: identity.mtime, stamp }
     }
 
@@ -103,18 +96,13 @@ impl FileMark {
 impl CatalogueEntry {
     /// Its bytes. `None` if the checksums are more than a slot has room for.
     pub(super) fn slot(&self) -> Option<[u8; SLOT_BYTES]> {
-        let (kind, stamp) = match self.mark.stamp {
-            Stamp::Born(time) => (BORN, time),
-            Stamp::Changed(time) => (CHANGED, time),
-        };
-        let FileMark { dev, ino, len, mtime, .. } = self.mark;
+        let FileMark { dev, ino, len, mtime, stamp } = self.mark;
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         [dev, ino, len].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         bytes.extend(mtime.secs.to_le_bytes());
         bytes.extend(mtime.nanos.to_le_bytes());
-        bytes.extend([kind, self.sums.known().bits(), 0, 0]);
-        bytes.extend(stamp.secs.to_le_bytes());
-        bytes.extend(stamp.nanos.to_le_bytes());
+        bytes.extend([USED, self.sums.known().bits(), 0, 0]);
+        bytes.extend(stamp);
         bytes.extend(self.kept_at.to_le_bytes());
         bytes.extend(self.sums.bytes());
         if bytes.len() > DIGEST_AT {
@@ -130,19 +118,14 @@ impl CatalogueEntry {
     pub(super) fn parse(slot: &[u8]) -> Option<CatalogueEntry> {
         let (said, digest) = slot.split_at_checked(DIGEST_AT)?;
         // Empty ones are the most.
-        if said.get(KIND_AT) == Some(&0) || digest != digest_of(said) {
+        if said.get(USED_AT) != Some(&USED) || digest != digest_of(said) {
             return None;
         }
         let mut rest = said;
         let (dev, ino, len) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
         let mtime = time(&mut rest)?;
-        let &[kind, bits, 0, 0] = taken::<4>(&mut rest)? else { return None };
-        let (stamp, kept_at) = (time(&mut rest)?, number(&mut rest)?);
-        let stamp = match kind {
-            BORN => Stamp::Born(stamp),
-            CHANGED => Stamp::Changed(stamp),
-            _ => return None,
-        };
+        let &[USED, bits, 0, 0] = taken::<4>(&mut rest)? else { return None };
+        let (stamp, kept_at) = (*taken(&mut rest)?, number(&mut rest)?);
         let known = Algorithms::of_bits(bits)?;
         let sums = Sums::of_bytes(known, rest.get(..known.bytes())?)?;
         Some(CatalogueEntry { mark: FileMark { dev, ino, len, mtime, stamp }, sums, kept_at })
@@ -176,6 +159,18 @@ pub(super) fn place_in(page: &[u8], entry: &CatalogueEntry) -> usize {
     same.or_else(|| (0..slots.len()).min_by_key(|at| age(&slots[*at]))).unwrap_or(0)
 }
 
+/// A digest of the times of an inode that nobody can set: the last change of its content, metadata
+/// or names, and its birth, where the file system tells it. The change shows that a file was
+/// written to, also where its length and time are those of before; the birth shows that it is
+/// another file.
+fn stamp_of(changed: Mtime, born: Option<Mtime>) -> Stamp {
+    let mut hasher = blake3::Hasher::new();
+    for time in [Some(changed), born].into_iter().flatten() {
+        hasher.update(&time.secs.to_le_bytes()).update(&time.nanos.to_le_bytes());
+    }
+    hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
 fn digest_of(said: &[u8]) -> [u8; DIGEST_BYTES] {
     blake3::hash(said).as_bytes().first_chunk().copied().unwrap_or_default()
 }
@@ -200,9 +195,10 @@ fn time(rest: &mut &[u8]) -> Option<Mtime> {
 pub(super) const SLOT_BYTES: usize = 128;
 const DIGEST_BYTES: usize = 12;
 const DIGEST_AT: usize = SLOT_BYTES - DIGEST_BYTES;
-const KIND_AT: usize = 36;
-const BORN: u8 = 1;
-const CHANGED: u8 = 2;
+const STAMP_BYTES: usize = 12;
+const USED_AT: usize = 36;
+/// The byte there of a slot that has an entry.
+const USED: u8 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -214,7 +210,8 @@ mod tests {
     fn entry(ino: u64, kept_at: u64) -> CatalogueEntry {
         let time = Mtime::said(ino as i64, 7);
         let sums = Sums::one(Algorithm::Adler32, &[1, 2, 3, 4]).expect("a checksum");
-        CatalogueEntry { mark: FileMark { dev: 3, ino, len: 9, mtime: time, stamp: Stamp::Born(time) }, sums, kept_at }
+        let mark = FileMark { dev: 3, ino, len: 9, mtime: time, stamp: stamp_of(time, Some(time)) };
+        CatalogueEntry { mark, sums, kept_at }
     }
 
     fn page(entries: impl IntoIterator<Item = CatalogueEntry>) -> Vec<u8> {
@@ -234,6 +231,14 @@ mod tests {
         let slot = with(all).slot().expect("room");
         assert_eq!(CatalogueEntry::parse(&slot), Some(with(all)));
         assert_eq!(with(all.with(Algorithm::Blake3)).slot(), None);
+    }
+
+    #[test]
+    fn a_stamp_holds_for_one_change_and_one_birth() {
+        let [one, other] = [7, 8].map(|nanos| Mtime::said(1, nanos));
+        let stamps = [(one, Some(one)), (one, Some(other)), (other, Some(one)), (one, None)];
+        let all: std::collections::HashSet<_> = stamps.map(|(changed, born)| stamp_of(changed, born)).into();
+        assert_eq!(all.len(), 4);
     }
 
     #[test]
@@ -266,9 +271,8 @@ mod tests {
         }
 
         #[test]
-        fn an_entry_is_read_back(dev: u64, ino: u64, len: u64, secs: i64, nanos in 0..1_000_000_000_u32, kept_at: u64) {
-            let time = Mtime::said(secs, nanos);
-            let mark = FileMark { dev, ino, len, mtime: time, stamp: Stamp::Changed(time) };
+        fn an_entry_is_read_back(inode: (u64, u64), len: u64, secs: i64, nanos in 0..1_000_000_000_u32, stamp: Stamp, kept_at: u64) {
+            let mark = FileMark { dev: inode.0, ino: inode.1, len, mtime: Mtime::said(secs, nanos), stamp };
             let entry = CatalogueEntry { mark, kept_at, ..entry(1, 1) };
             prop_assert_eq!(CatalogueEntry::parse(&entry.slot().expect("room")), Some(entry));
         }

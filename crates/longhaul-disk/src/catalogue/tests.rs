@@ -2,7 +2,7 @@
 //! that are of no use.
 
 use std::fs::{self, File, FileTimes};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::Algorithm;
@@ -51,8 +51,24 @@ fn sums(byte: u8) -> FileSums {
     FileSums { len: CONTENT.len() as u64, sums }
 }
 
+fn fate(catalogue: &SumsCatalogue, mark: FileMark, byte: u8) -> EntryFate {
+    let fates = catalogue.keep(&[(mark, &sums(byte))], Durable::Now);
+    assert_eq!(fates.len(), 1);
+    fates[0]
+}
+
 fn keep(catalogue: &SumsCatalogue, file: &File, byte: u8) -> bool {
-    catalogue.keep(&[(FileMark::of(file).expect("a mark"), &sums(byte))], Durable::Now)
+    fate(catalogue, FileMark::of(file).expect("a mark"), byte) != EntryFate::Failed
+}
+
+/// Waits until what changes from now on shows another time of change than before.
+fn tick(scene: &Scene) {
+    let probe = scene.file("probe");
+    let changed = || probe.metadata().map(|is| (is.ctime(), is.ctime_nsec())).expect("times");
+    let before = changed();
+    while changed() == before {
+        set_time(&probe);
+    }
 }
 
 fn found(catalogue: &SumsCatalogue, file: &File) -> Option<FileSums> {
@@ -82,14 +98,17 @@ fn another_version_or_another_file_of_the_name_is_not_believed() {
     let catalogue = scene.catalogue();
     let file = scene.file("file");
     assert!(keep(&catalogue, &file, 1));
+    tick(&scene);
     file.write_all_at(b"CONTENT", 0).expect("written");
     assert_eq!(found(&catalogue, &file), None, "its time is another one");
     set_time(&file);
+    assert_eq!(found(&catalogue, &file), None, "only the time of its last change is another one");
     file.set_len(3).expect("cut");
     set_time(&file);
     assert_eq!(found(&catalogue, &file), None, "its length is another one");
     drop(file);
     fs::remove_file(scene.0.path().join("file")).expect("removed");
+    tick(&scene);
     let file = scene.file("file");
     assert_eq!(found(&catalogue, &file), None, "it has the length and the time, and is another file");
     assert!(keep(&catalogue, &file, 2));
@@ -97,13 +116,51 @@ fn another_version_or_another_file_of_the_name_is_not_believed() {
 }
 
 #[test]
+fn an_entry_that_costs_another_one_says_so() {
+    let scene = Scene::new();
+    let (catalogue, mark) = (scene.catalogue(), FileMark::of(scene.file("file")).expect("a mark"));
+    let page = page_of(&mark, BUCKETS);
+    let of_inode = |ino| {
+        let mut other = mark;
+        other.ino = ino;
+        other
+    };
+    let in_page = (0..).map(of_inode).filter(|mark| page_of(mark, BUCKETS) == page);
+    let marks: Vec<_> = in_page.take(PAGE_BYTES / SLOT_BYTES + 1).collect();
+    let (last, first) = marks.split_last().expect("some");
+    assert!(first.iter().all(|mark| fate(&catalogue, *mark, 1) == EntryFate::Kept));
+    assert_eq!(fate(&catalogue, first[3], 2), EntryFate::Kept, "it is in its own place");
+    assert_eq!(fate(&catalogue, *last, 1), EntryFate::Displaced);
+}
+
+#[test]
+fn a_process_that_holds_the_lock_for_long_is_waited_for_once() {
+    let scene = Scene::new();
+    let (catalogue, file) = (scene.catalogue(), scene.file("file"));
+    assert!(keep(&catalogue, &file, 1));
+    let other = File::options().write(true).open(scene.at()).expect("open");
+    assert!(lock::try_lock(&other).expect("locks"));
+    let began = Instant::now();
+    assert!(!keep(&catalogue, &file, 2));
+    assert!(began.elapsed() >= LOCK_PATIENCE);
+    let again = Instant::now();
+    assert!(!keep(&catalogue, &file, 2));
+    assert!(again.elapsed() < LOCK_PATIENCE, "it waited again");
+    assert_eq!(found(&catalogue, &file), Some(sums(1)), "who looks does not wait");
+    drop(other);
+    assert!(keep(&catalogue, &file, 3), "it is free");
+    assert_eq!(found(&catalogue, &file), Some(sums(3)));
+}
+
+#[test]
 fn several_writers_at_once_lose_nothing() {
     let scene = Scene::new();
+    let shared = scene.catalogue();
     std::thread::scope(|scope| {
         for writer in 0..4_u8 {
-            let scene = &scene;
+            let (scene, shared) = (&scene, shared.clone());
             scope.spawn(move || {
-                let catalogue = scene.catalogue();
+                let catalogue = if writer % 2 == 0 { shared } else { scene.catalogue() };
                 for name in 0..40 {
                     assert!(keep(&catalogue, &scene.file(&format!("{writer}-{name}")), writer));
                 }

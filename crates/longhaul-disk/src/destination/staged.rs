@@ -14,6 +14,7 @@ use super::extras::sums::SumsToCatalogue;
 use super::temp::Temp;
 use super::{Replace, TargetFile};
 use crate::bytes::WriteAt;
+use crate::catalogue::FileMark;
 use crate::error::DiskError;
 use crate::load::LoadShare;
 use crate::stat::Identity;
@@ -257,6 +258,12 @@ impl Staged {
         if !self.is_believed() {
             return Err(DiskError::Doubted { path: (&self.path).into() });
         }
+        let Some(sums) = &self.sums else { return self.rename(name, replace) };
+        let is = || self.stands_at().and_then(|(dir, name)| FileMark::at(dir, name).ok());
+        sums.following(is, || self.rename(name, replace))
+    }
+
+    fn rename(&self, name: &[u8], replace: Replace) -> Result<(), DiskError> {
         self.parts().rev().try_for_each(|part| part.publish(name, replace))?;
         if let StagedContent::Small { temp, content: Content::Name, .. } = &self.content {
             // A rename to a name of the same file does nothing, and leaves both.

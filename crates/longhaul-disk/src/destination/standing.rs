@@ -122,8 +122,12 @@ pub(crate) fn retouch(
     } else {
         let (inode, kept) = (HeldInode::open(&fd), sums::kept_sums(HeldInode::open(&fd), expect));
         let catalogued = if kept.is_some() { None } else { extras.catalogued(&fd) };
-        let set = set_owner().and_then(|()| set_extras()).and_then(|()| set_times());
-        catalogued.iter().for_each(|catalogued| extras.follow(&fd, catalogued));
+        let set = set_owner().and_then(|()| set_extras());
+        // A new time would hide that somebody wrote to it meanwhile.
+        let written = catalogued.as_ref().is_some_and(|catalogued| !catalogued.are_of(&fd));
+        let set = set.and_then(|()| set_times());
+        let is_set = |time| !written && preserve.times && clock.shows(meta.mtime, time);
+        catalogued.iter().for_each(|catalogued| extras.follow((&fd, path), catalogued, is_set));
         let kept = kept.filter(|_| preserve.times && is_late);
         set.and_then(|()| kept.map_or(Ok(()), |kept| sums::follow_time(inode, &kept)))
     };
@@ -162,7 +166,7 @@ pub(crate) fn fit(
     let set_extras = || extras.set_attributes(inode, path, (wanted, preserve), History::Stood);
     let catalogued = extras.catalogued(&fd);
     let set = set_mode().and_then(|()| set_extras());
-    catalogued.iter().for_each(|catalogued| extras.follow(&fd, catalogued));
+    catalogued.iter().for_each(|catalogued| extras.follow((&fd, path), catalogued, |_| false));
     kept_by_owner(path, set, "set the metadata of")
 }
 

@@ -189,13 +189,7 @@ pub struct StateFiles {
     pub quotas: Option<Arc<dyn StateFile>>,
     /// The catalogue of checksums that file systems do not keep with their files. `None`: those are
     /// not kept.
-    pub catalogue: Option<PathBuf>,
-}
-
-impl StateFiles {
-    fn catalogue(&self) -> Option<SumsCatalogue> {
-        self.catalogue.clone().map(SumsCatalogue::at)
-    }
+    pub catalogue: Option<SumsCatalogue>,
 }
 
 /// A daemon's configuration.

@@ -61,7 +61,7 @@ where
         return Err(Fault::new(FaultCode::Lost, Blame::Peer, "the pipe ended before anything was said"));
     };
     let identity = Identity::generate()?;
-    let (places, catalogue) = ((serve.io, serve.unfinished), serve.state.catalogue());
+    let (places, catalogue) = ((serve.io, serve.unfinished), serve.state.catalogue.clone());
     let key = PublicKey::from_bytes(hello.key);
     let account =
         tokio::task::spawn_blocking(move || PipeAccount::open(confined, hello.places, places, catalogue)).await;

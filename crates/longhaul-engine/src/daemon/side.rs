@@ -62,7 +62,7 @@ pub(super) async fn open(
             let (config, rights) = daemon.root(client, root)?;
             let policy = Policy { if_exists: *if_exists, may_modify: rights.modify };
             let (dry_run, placing, may_modify) = (transfer.dry_run, *placing, rights.modify);
-            let (claim, catalogue) = (shown.claim, daemon.config.state.catalogue());
+            let (claim, catalogue) = (shown.claim, daemon.config.state.catalogue.clone());
             let opening = Opening { direct, dry_run, placing, may_modify, claim, catalogue };
             let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());

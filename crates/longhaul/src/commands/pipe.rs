@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use longhaul_engine::{PipeConfig, RootConfig, ServeConfig, StateFiles, Stop, serve_pipe};
+use longhaul_engine::{PipeConfig, RootConfig, ServeConfig, StateFiles, Stop, SumsCatalogue, serve_pipe};
 use rustix::fs::{FileType, fstat};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
@@ -69,7 +69,7 @@ pub(super) fn run(
 
 /// The state of the account's user.
 fn state(context: Context) -> StateFiles {
-    StateFiles { catalogue: context.places().checksums(), ..StateFiles::default() }
+    StateFiles { catalogue: context.places().checksums().map(SumsCatalogue::at), ..StateFiles::default() }
 }
 
 /// The root that a key is confined to. Nobody who may write there shall have a shell by that: the

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use longhaul_core::ByteCount;
 use longhaul_engine::{
-    Bounds, DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, StateFiles, SyncGroup, TargetDirs,
-    TreePolicy,
+    Bounds, DirectMode, EngineKind, Pin, Protection, RootConfig, ServeConfig, StateFiles, SumsCatalogue, SyncGroup,
+    TargetDirs, TreePolicy,
 };
 
 use super::{CHECKSUMS, parse_rights};
@@ -140,7 +140,7 @@ impl Daemon {
         daemon.config.file = path.map(Path::to_owned);
         daemon.config.state = daemon.state.as_deref().map_or_else(StateFiles::default, |state| StateFiles {
             quotas: Some(stored::stored_in(state)),
-            catalogue: Some(state.join(CHECKSUMS)),
+            catalogue: Some(SumsCatalogue::at(state.join(CHECKSUMS))),
         });
         for root in &daemon.config.roots {
             // Of a set a target may be missing; the engine looks at all of them.

@@ -175,6 +175,9 @@ pub(super) fn not_kept(loss: &MetadataLoss) -> String {
         (LossReason::SeveralNames, _) => "the file stood there and has hard links, which would change with it",
         (LossReason::Striped, _) => "a striped file belongs to whom its set belongs",
         (LossReason::Changed, _) => "another entry stood there when they were to be read",
+        (LossReason::TooMany, _) if *kind == LossKind::Checksums => {
+            "the catalogue has room for two million files, and they or older ones gave way"
+        }
         (LossReason::TooMany, _) => "there are too many",
         (LossReason::Elsewhere, _) => "they belong to another file system",
         (LossReason::Unproven, _) => "nothing shows whose they are",

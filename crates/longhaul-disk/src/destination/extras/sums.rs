@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::checksum::FileSums;
 use longhaul_core::kept_sums::{KEPT_SUMS_BYTES_MAX, KEPT_SUMS_NAME, KeptSums};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::super::staged::Staged;
 use super::{ExtrasKeeper, HeldInode, loss_of};
-use crate::catalogue::{Durable, FileMark, SumsCatalogue};
+use crate::catalogue::{Durable, EntryFate, FileMark, SumsCatalogue};
 use crate::stat::{Identity, identity_of};
 
 /// Checksums that the file system does not keep with their file, and the file as it was when that
@@ -30,6 +30,9 @@ pub(crate) struct SumsToCatalogue {
     mtime: Mtime,
     /// The reason for which they are no attribute.
     reason: LossReason,
+    /// The mark of a file that stood, and gets further names here: each changes it. `None`: it has
+    /// been ours alone.
+    named: Option<Arc<Mutex<FileMark>>>,
 }
 
 /// Checksums that the catalogue has of a file, and the mark by which it has them.
@@ -42,10 +45,36 @@ pub(crate) struct CataloguedSums {
 /// Checksums by the inodes of their files.
 pub(crate) type SumsByInode = HashMap<(u64, u64), SumsToCatalogue>;
 
+impl CataloguedSums {
+    /// Whether nobody wrote to the file since, as far as its length and time show it.
+    pub(crate) fn are_of(&self, file: impl AsFd) -> bool {
+        let is = fs::fstat(file).map(|stat| identity_of(&stat));
+        is.is_ok_and(|is| (is.len, is.mtime) == (self.mark.len, self.mark.mtime))
+    }
+}
+
 impl SumsToCatalogue {
     /// Whether a file is that one, as it was.
     fn is_of(&self, mark: &FileMark) -> bool {
         ((mark.dev, mark.ino), mark.len, mark.mtime) == (self.inode, self.file.len, self.mtime)
+    }
+
+    /// Whether nothing but what was done here changed the file, which has this mark.
+    fn hold_for(&self, mark: &FileMark) -> bool {
+        let is_expected = |named: &Arc<Mutex<FileMark>>| *lock(named) == *mark;
+        self.is_of(mark) && self.named.as_ref().is_none_or(is_expected)
+    }
+
+    /// Changes the names of the file, whose mark they are known by follows, if it was right.
+    pub(crate) fn following<T>(&self, is: impl Fn() -> Option<FileMark>, change: impl FnOnce() -> T) -> T {
+        let Some(named) = &self.named else { return change() };
+        let mut mark = lock(named);
+        let was_right = is() == Some(*mark);
+        let changed = change();
+        if was_right && let Some(now) = is().filter(|now| self.is_of(now)) {
+            *mark = now;
+        }
+        changed
     }
 }
 
@@ -71,7 +100,8 @@ impl ExtrasKeeper {
         let is = identity_of(&fs::fstat(inode.fd)?);
         let Err(error) = write_line(inode, file, is.mtime) else { return Ok(None) };
         let reason = loss_of(error).ok_or(error)?;
-        let sums = SumsToCatalogue { file: file.clone(), inode: (is.dev, is.ino), mtime: is.mtime, reason };
+        let sums =
+            SumsToCatalogue { file: file.clone(), inode: (is.dev, is.ino), mtime: is.mtime, reason, named: None };
         if self.catalogue.as_ref().is_some_and(|catalogue| catalogue.knows_again(inode.fd, is.dev)) {
             return Ok(Some(sums));
         }
@@ -92,7 +122,7 @@ impl ExtrasKeeper {
         for one in staged.iter().filter(|one| one.is_published()) {
             let (Some(sums), Some((dir, name))) = (one.sums_to_catalogue(), one.stands_at()) else { continue };
             match FileMark::at(dir, name) {
-                Ok(mark) if sums.is_of(&mark) => {
+                Ok(mark) if sums.hold_for(&mark) => {
                     files.push((mark, &sums.file));
                     paths.push(one.path());
                 }
@@ -100,8 +130,18 @@ impl ExtrasKeeper {
                 Err(_) => self.lose(LossKind::Checksums, LossReason::Failed, one.path()),
             }
         }
-        if !catalogue.keep(&files, Durable::Now) {
-            paths.iter().for_each(|path| self.lose(LossKind::Checksums, LossReason::Failed, path));
+        for (path, fate) in paths.iter().zip(catalogue.keep(&files, Durable::Now)) {
+            self.lose_by(path, fate);
+        }
+    }
+
+    /// Counts what an entry cost. Another file's is counted under the name of the file that has
+    /// its place, as nobody knows its own.
+    fn lose_by(&self, path: &RelPath, fate: EntryFate) {
+        match fate {
+            EntryFate::Kept => {}
+            EntryFate::Displaced => self.lose(LossKind::Checksums, LossReason::TooMany, path),
+            EntryFate::Failed => self.lose(LossKind::Checksums, LossReason::Failed, path),
         }
     }
 
@@ -112,33 +152,69 @@ impl ExtrasKeeper {
         catalogue.find_of(file, &mark).map(|kept| CataloguedSums { file: kept.file, mark })
     }
 
-    /// Has an entry of the catalogue follow what was changed of its file here.
-    pub(crate) fn follow(&self, file: impl AsFd, catalogued: &CataloguedSums) {
-        let (Some(catalogue), Ok(mark)) = (&self.catalogue, FileMark::of(file)) else { return };
-        let before = &catalogued.mark;
-        if mark != *before && (mark.dev, mark.ino, mark.len) == (before.dev, before.ino, before.len) {
-            // Without the new entry the old one is out of date, and no checksum is believed.
-            let _ = catalogue.keep(&[(mark, &catalogued.file)], Durable::Later);
+    /// Has an entry of the catalogue follow what was changed of its file here. The time of its
+    /// content must be the one of before, or one that was `set` here: else somebody writes to it.
+    pub(crate) fn follow(
+        &self,
+        (file, path): (impl AsFd, &RelPath),
+        catalogued: &CataloguedSums,
+        set: impl Fn(Mtime) -> bool,
+    ) {
+        let (Some(catalogue), before) = (&self.catalogue, &catalogued.mark) else { return };
+        // Without the new entry the old one is out of date, and no checksum is believed.
+        match FileMark::of(file) {
+            Ok(mark) if mark == *before => {}
+            Ok(mark) if mark.len == before.len && (mark.mtime == before.mtime || set(mark.mtime)) => {
+                let fates = catalogue.keep(&[(mark, &catalogued.file)], Durable::Later);
+                fates.iter().for_each(|fate| self.lose_by(path, *fate));
+            }
+            Ok(_) => self.lose(LossKind::Checksums, LossReason::Changed, path),
+            Err(_) => self.lose(LossKind::Checksums, LossReason::Failed, path),
         }
     }
 
-    /// The checksums that the catalogue has of a file under this name, which is to get another one:
-    /// that changes it. If it is getting one already, they are those that it had before.
-    pub(crate) fn to_catalogue_again(&self, dir: impl AsFd, name: &[u8]) -> Option<SumsToCatalogue> {
+    /// Makes another name, which will be `path`, of the file under this one: that changes it.
+    /// Returns its checksums, which are to be catalogued again, if the catalogue has some.
+    pub(crate) fn linking<T>(
+        &self,
+        (dir, name): (impl AsFd, &[u8]),
+        path: &RelPath,
+        link: impl FnOnce() -> T,
+    ) -> (T, Option<SumsToCatalogue>) {
+        let is = || FileMark::at(&dir, name).ok();
+        let Some(sums) = self.to_catalogue_again(&dir, is(), path) else { return (link(), None) };
+        let linked = sums.following(is, link);
+        (linked, Some(sums))
+    }
+
+    /// The checksums that the catalogue has of the file with this mark. If it is getting a name
+    /// already, they are those that it had before.
+    fn to_catalogue_again(&self, dir: impl AsFd, mark: Option<FileMark>, path: &RelPath) -> Option<SumsToCatalogue> {
         let catalogue = self.catalogue.as_ref().filter(|catalogue| catalogue.stands())?;
-        let mark = FileMark::at(&dir, name).ok()?;
+        let mark = mark?;
         let inode = (mark.dev, mark.ino);
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let sums = match catalogue.find_of(dir, &mark) {
-            Some(KeptSums { file, mtime }) => SumsToCatalogue { file, inode, mtime, reason: LossReason::Unsupported },
-            None => named.get(&inode).filter(|sums| sums.is_of(&mark))?.clone(),
+        let mut named = lock(&self.named);
+        if let Some(sums) = named.get(&inode).filter(|sums| sums.hold_for(&mark)) {
+            return Some(sums.clone());
+        }
+        let Some(KeptSums { file, mtime }) = catalogue.find_of(dir, &mark) else {
+            if named.remove(&inode).is_some() {
+                self.lose(LossKind::Checksums, LossReason::Changed, path);
+            }
+            return None;
         };
+        let (reason, mark) = (LossReason::Unsupported, Arc::new(Mutex::new(mark)));
+        let sums = SumsToCatalogue { file, inode, mtime, reason, named: Some(mark) };
         if named.len() == NAMED_MAX {
             named.clear();
         }
         named.insert(inode, sums.clone());
         Some(sums)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The checksums that are kept with a file that stands as `version`. `None` if there are none, or
@@ -166,3 +242,6 @@ fn write_line(inode: HeldInode<'_>, file: &FileSums, mtime: Mtime) -> Result<(),
 /// Files with several names that are remembered while they get them: the names of a file mostly
 /// come soon after each other.
 const NAMED_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;

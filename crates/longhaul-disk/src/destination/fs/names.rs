@@ -122,9 +122,10 @@ impl FsTarget {
             return Ok(None);
         }
         let mark = Mark::now(&device);
-        let sums = self.rules.extras.to_catalogue_again(&from, from_name);
         let link = |temp: &[u8]| self.kernel().link_between((&from, from_name), (&dir, temp));
-        let (temp, ()) = Temp::make(&dir, self.tag, link).map_err(|error| of_link(error, &stat))?;
+        let make = || Temp::make(&dir, self.tag, link);
+        let (made, sums) = self.rules.extras.linking((&from, from_name), path, make);
+        let (temp, ()) = made.map_err(|error| of_link(error, &stat))?;
         // Another file may have taken the first name since it was looked at.
         let made = statat(&dir, temp.name(), AtFlags::SYMLINK_NOFOLLOW).map_err(of_lookup)?;
         if place_of(&made) != place_of(&stat) {

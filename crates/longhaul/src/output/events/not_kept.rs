@@ -21,10 +21,11 @@ pub(super) struct NotKeptBody<'a> {
     /// let this user), `policy` (the root of the daemon does not take it), `too-long`, `system` (an
     /// attribute beyond `user.`), `unknown-account`, `several-names` (a file that stood and has
     /// hard links), `striped` (it belongs to whom its set does, and has one name), `changed`
-    /// (another entry stood there when it was read), `too-many` (files with several names, or names
-    /// of one file), `elsewhere` (the first name is on another file system or target), `unproven`
-    /// (nothing shows that the first name is of a file of this transfer), `failed` (the system
-    /// could not) or `not-computed` (checksums: not all bytes came while they were computed).
+    /// (another entry stood there when it was read), `too-many` (files with several names, names of
+    /// one file, or checksums in the catalogue, where those of an older file gave way), `elsewhere`
+    /// (the first name is on another file system or target), `unproven` (nothing shows that the
+    /// first name is of a file of this transfer), `failed` (the system could not) or `not-computed`
+    /// (checksums: not all bytes came while they were computed).
     pub(super) reason: &'static str,
     /// The number of files, directories and links that lost it.
     pub(super) entries: u64,
