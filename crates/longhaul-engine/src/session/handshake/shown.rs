@@ -5,7 +5,9 @@
 
 use longhaul_core::{Blame, DatasetName, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_CLAIM, CAP_DATASET, CAP_REMOVAL, Far, Hello, Request, Transfer, Welcome};
+use longhaul_proto::wire::message::{
+    CAP_CLAIM, CAP_DATASET, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Hello, Request, Transfer, Welcome,
+};
 
 use super::{answer, unexpected};
 use crate::session::channel::ReadHalf;
@@ -21,6 +23,8 @@ pub(crate) struct Shown {
     /// Whether it knows the right to have names moved away, or is here for that: beside a request
     /// to list a path, names beneath that are to go.
     pub(crate) removes: bool,
+    /// Whether it asks where a directory lies, and for no names.
+    pub(crate) locates: bool,
 }
 
 impl Shown {
@@ -29,8 +33,10 @@ impl Shown {
         let claim = if self.claim.is_some() { CAP_CLAIM } else { 0 };
         let dataset = if self.dataset.is_some() { CAP_DATASET } else { 0 };
         let removes = if self.removes { CAP_REMOVAL } else { 0 };
+        let locates = if self.locates { CAP_WHEREABOUTS } else { 0 };
+        let announced = claim | dataset | removes | locates;
         match hello {
-            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | claim | dataset | removes, ..hello }),
+            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
         }
     }
@@ -64,7 +70,8 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let claim = if caps & CAP_CLAIM != 0 { Some(hear_claim(reader, request).await?) } else { None };
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
     let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
-    Ok(Shown { claim, dataset, removes })
+    let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
+    Ok(Shown { claim, dataset, removes, locates })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -121,7 +128,7 @@ mod tests {
         let name = DatasetName::new("run-7").expect("a name");
         let claim = Shown { claim: Some(CLAIM), ..Shown::default() };
         let dataset = Shown { dataset: Some(name.clone()), ..Shown::default() };
-        let both = Shown { claim: Some(CLAIM), dataset: Some(name), removes: false };
+        let both = Shown { claim: Some(CLAIM), dataset: Some(name), removes: false, locates: false };
         for (shown, takes_dry_run) in [(claim, false), (dataset, true), (both, false)] {
             assert_eq!(heard(&shown, push(), false).await, Ok(shown.clone()));
             let planned = if takes_dry_run { Ok(shown.clone()) } else { Err(FaultCode::Protocol) };
