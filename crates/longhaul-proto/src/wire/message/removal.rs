@@ -88,8 +88,8 @@ pub enum KnownKind {
 /// A part of the answer to an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovalAnswer {
-    /// What became of the next names of the order, in its order. Without any, the acceptor is still
-    /// at work.
+    /// The answers for the next names of the order, in its order. Without any, the acceptor is
+    /// still at work.
     pub names: Vec<NameAnswer>,
     /// Whether these are the last ones.
     pub last: bool,

@@ -65,7 +65,7 @@ pub(super) struct FarPlace {
     pub(super) path: RemotePath,
     /// The location, with its port: `lh://HOST:PORT/ROOT/PATH`.
     pub(super) shown: String,
-    /// That of its root.
+    /// The location of its root.
     pub(super) shown_root: String,
 }
 
