@@ -292,12 +292,15 @@ fn move_back((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errn
     match kernel.move_new((from, name), (to, name)) {
         // This file system has no renames that replace nothing, and others may make the name there:
         // a link replaces nothing, and where there are none either, the name stays where it is.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            kernel.link_between((from, name), (to, name))?;
-            kernel.unlinkat(from, name)
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => linked_back((from, to), name),
         moved => moved,
     }
+}
+
+/// The same of a file or a link, by a second name.
+fn linked_back((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errno> {
+    from.kernel().link_between((from, name), (to, name))?;
+    from.kernel().unlinkat(from, name)
 }
 
 /// Moves a name into the grace directory, where it must be free. That is ours alone.

@@ -438,3 +438,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two signs of life.
 const SAY_EVERY: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests;
