@@ -251,8 +251,8 @@ impl SessionAudit {
         self.keep(AuditRecord { bytes: Some(file.bytes), b3: file.b3, ..record });
     }
 
-    /// Records that a name beneath the root was moved away, and what there is to say of that, or why
-    /// it was not.
+    /// Records that a name beneath the root was moved away, and what there is to say of that, or
+    /// why it was not.
     pub(super) fn withdrawn(
         &self,
         (root, path): (&str, &RelPath),

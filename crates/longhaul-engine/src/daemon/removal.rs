@@ -375,8 +375,8 @@ impl NameMover {
         (answers, fault)
     }
 
-    /// Records a name that went, and one that could not. The record of one that an earlier run moved
-    /// may be missing, if that was killed right behind the move: there is one more then.
+    /// Records a name that went, and one that could not. One that an earlier run moved is recorded
+    /// too: that may have been killed right behind the move.
     fn record(&self, name: &KnownName, answer: &NameAnswer) {
         let (code, what) = match answer {
             NameAnswer::Moved => (None, None),
