@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{ALL_RIGHTS, DaemonConfig, Outcome, Run, Site, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Run, Site, files};
 
 /// A daemon with a mirror `ds` of `src`, in which `only` stands too.
 fn mirrored(only: &[&str]) -> Site {
@@ -210,7 +210,8 @@ fn a_plan_of_another_tree_or_without_a_root_is_refused_and_both_ends_may_be_at_d
     site.client.run(["sync", "src/", "host:data", "--delete", "plan"]).fail(2);
     assert!(site.root().join("other/only").exists());
     // From one directory of a daemon to another one.
-    site.client.run(["sync", &site.url("ds/d0/"), &site.url("ds/"), "--delete", "plan"]).fail(2);
+    let inside = site.client.run(["sync", &site.url("ds/d0/"), &site.url("ds/"), "--delete", "plan"]).fail(2);
+    assert!(inside.stderr.contains("lie in each other"), "{inside}");
     fs::create_dir(site.root().join("source")).unwrap();
     for n in 0..20 {
         files::make(site.root().join(format!("source/{n}")), n, 10);
@@ -221,4 +222,47 @@ fn a_plan_of_another_tree_or_without_a_root_is_refused_and_both_ends_may_be_at_d
     let planned = site.client.run(["sync", &from, &to, "--delete", "plan"]).succeed();
     site.client.run(["sync", &from, &to, "--delete", "apply", &self::digest(&planned)]).succeed();
     assert!(!site.root().join("copy/only").exists() && site.root().join("copy/0").exists());
+}
+
+#[test]
+fn trees_that_lie_in_each_other_are_refused_whatever_names_lead_to_them() {
+    let host = Host::new();
+    let data = host.make_dir("srv/data");
+    (0..20).for_each(|n| files::make(data.join(format!("ds/low/{n}")), n, 10));
+    let low = data.join("ds/low");
+    symlink(&data, host.path("way")).unwrap();
+    let config = |name: &str, dir: &Path| {
+        DaemonConfig::default().root(name, dir, ALL_RIGHTS).root("other", &host.path("srv"), ALL_RIGHTS).client(
+            "tester",
+            host.key(),
+            &[(name, ALL_RIGHTS), ("other", "read")],
+        )
+    };
+    let beside = Host::new();
+    let [one, two] = [config("data", &data).start(&host), config("low", &low).start(&beside)];
+    for daemon in [&one, &two] {
+        host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    }
+    let local = |path: &str| format!("{}/", host.path(path).display());
+    let refused = [
+        // A daemon of this host has what is named as a path, in either way.
+        (local("srv/data/ds/low"), one.url("data/ds/")),
+        (local("way/ds"), one.url("data/ds/low/")),
+        (local("srv/data/ds"), one.url("data/ds/")),
+        (one.url("data/ds/low/"), local("srv")),
+        (one.url("other/data/"), local("way/ds/low")),
+        // Another root, and another daemon with another key.
+        (one.url("other/data/ds/low/"), one.url("data/ds/")),
+        (one.url("other/"), one.url("data/ds/")),
+        (two.url("low/"), one.url("data/ds/")),
+        (one.url("data/"), two.url("low/")),
+    ];
+    for (source, dest) in refused {
+        let told = host.run(["sync", &source, &dest, "--delete", "plan", "--max-delete", "99"]).fail(2);
+        assert!(told.stderr.contains("lie in each other"), "{source} {dest}: {told}");
+    }
+    (0..20).for_each(|n| files::make(data.join(format!("copy/{n}")), n, 10));
+    files::make(data.join("copy/only"), 1, 1);
+    let apart = host.run(["sync", &two.url("low/"), &one.url("data/copy/"), "--delete", "plan"]).succeed();
+    assert!(apart.stdout_text().contains("planned: only"), "{apart}");
 }

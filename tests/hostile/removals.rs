@@ -158,6 +158,7 @@ fn an_order_that_is_too_long_or_of_another_plan_or_about_the_top_ends_the_conver
         vec![look(Vec::new())],
         vec![order(vec![known("", f), known("f", f)])],
         vec![look(vec![rel("")])],
+        vec![look(vec![rel("f"), rel("g"), rel("f")])],
         vec![order(vec![none]), other],
         vec![Message::RemovalAnswer(RemovalAnswer { names: Vec::new(), last: true })],
     ] {
@@ -233,7 +234,33 @@ fn a_daemon_that_does_not_know_how_is_told_from_others_before_anything_is_listed
     assert!(told.stderr.contains("does not know how to move names away"), "{told}");
     // One that answers what nobody asked, and one that says nothing at all.
     let told = plan_at(|speech| speech.say(&Message::RemovalAnswer(RemovalAnswer { names: Vec::new(), last: true })));
-    assert_ne!(told.code, 0, "{told}");
+    assert_eq!(told.code, 6, "{told}");
+    assert!(told.stderr.contains("names were to be moved away and something else came"), "{told}");
     let told = plan_at(|_| ());
-    assert_ne!(told.code, 0, "{told}");
+    assert_eq!(told.code, 6, "{told}");
+    assert!(told.stderr.contains("the daemon ended the conversation"), "{told}");
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_an_order_leaves_a_record_of_each_name_that_went() {
+    let site = Site::with(DaemonConfig::default().watch("audit = 'audit.jsonl'"));
+    let names: Vec<_> = (0..REMOVAL_NAMES_MAX).map(|n| format!("{n}")).collect();
+    names.iter().for_each(|name| files::make(site.root().join("in").join(name), 1, 10));
+    let mut client = opened(&site, "in");
+    client
+        .speech
+        .say(&order(names.iter().map(|name| known(name, facts(&site.root().join("in").join(name)))).collect()));
+    drop(client);
+    site.daemon.wait_log("ended: removal in data/in");
+    let gone = || names.iter().filter(|name| !site.root().join("in").join(name).exists()).count();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let recorded = fs::read_to_string(site.server.path("audit.jsonl")).unwrap();
+        if recorded.matches("\"session_ended\"").count() == 1 {
+            assert_eq!(recorded.matches("\"moved_away\"").count(), gone(), "{recorded}");
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{recorded}");
+        thread::yield_now();
+    }
 }

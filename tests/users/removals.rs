@@ -28,8 +28,8 @@ fn names_go_as_the_user_who_has_them_moved_and_only_where_that_user_may() {
     let label = fs::read_dir(shelf.join("grace")).unwrap().next().unwrap().unwrap().path();
     assert_eq!((owner(label.join("a/only")), owner(&label)), ((ALICE, ALICE), (ALICE, ALICE)));
     assert_eq!(fs::metadata(&label).unwrap().mode() & 0o777, 0o700);
-    let ended = house.daemon.wait_log("ended: removal in data/a");
-    assert!(ended.contains("removal in data/a"), "{ended}");
+    let ended = house.daemon.wait_log("moved_away=1");
+    assert!(ended.contains("ended: removal in data/a"), "{ended}");
     let recorded = house.records_to_the_end();
     let of = |deed: &str| -> Vec<_> { recorded.iter().filter(|record| record["deed"] == deed).collect() };
     assert_eq!(of("moved_away").len(), 1, "{recorded:#?}");

@@ -32,6 +32,7 @@ pub mod stripe;
 pub mod temp_name;
 pub mod text;
 pub mod units;
+pub mod whereabouts;
 
 pub use account_map::{AccountMap, AccountRule};
 pub use checksum::{Agreement, Algorithm, Algorithms, ChunkSums, PartSums, Sums};
@@ -59,3 +60,4 @@ pub use stamp::{FileNode, SourceStamp};
 pub use temp_name::{SessionTag, TEMP_NAME_BYTES, TempName};
 pub use text::{PlainText, Word, WordError, is_deceptive};
 pub use units::{ByteCount, ChunkIndex, ChunkSize, FileOffset};
+pub use whereabouts::{DirMark, Siting, Whereabouts};

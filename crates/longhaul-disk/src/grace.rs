@@ -13,6 +13,7 @@
 //! - **GRACE-4**: a directory goes only if it is empty: it is made beneath the grace directory
 //!   first, and removed where it was, which the system refuses if anything is in it.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ pub struct Grace {
     place: Vec<u8>,
     /// Directories in which names changed and that were not synced.
     unsynced: Option<(Arc<Dir>, Arc<Dir>)>,
+    /// The first sync that failed: nobody knows then which moves a crash would undo.
+    unsure: Option<Errno>,
+    /// Directories beneath the grace directory whose names are known to be durable. Bounded: what
+    /// was forgotten is synced once more.
+    durable: HashSet<RelPath>,
 }
 
 /// The end of a name that was to be moved away.
@@ -67,14 +73,17 @@ impl Grace {
             let path = PathText::from(tree.named());
             return Err(DiskError::call("move names away from one target of a set at", path, Errno::OPNOTSUPP));
         }
-        let (above, name) = stand_shelf(root, tree.shelf_user())?;
-        let kernel = root.kernel();
-        let all = own_dir((&above, &name), GRACE_NAME, kernel)?;
-        let path = [&name, &b"/"[..], GRACE_NAME].concat();
-        let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
-        let place = [&path, &b"/"[..], label.as_bytes()].concat();
-        let kept = Arc::new(Dir::of(own, kernel, &PathText::from(place.as_slice()))?);
-        Ok(Grace { tree: Walk::new(Arc::clone(root), 0), kept: Walk::new(kept, 0), place, unsynced: None })
+        let mut tries = (0..TRIES_MAX).map(|_| stand_grace(tree, label));
+        // A transfer that ends removes the shelf if it is empty.
+        let is_settled =
+            |made: &Result<_, DiskError>| !matches!(made, Err(error) if error.kind() == ErrorKind::NotFound);
+        let (own, place) = match tries.find(is_settled) {
+            Some(made) => made?,
+            None => stand_grace(tree, label)?,
+        };
+        let kept = Arc::new(Dir::of(own, root.kernel(), &PathText::from(place.as_slice()))?);
+        let (tree, kept) = (Walk::new(Arc::clone(root), 0), Walk::new(kept, 0));
+        Ok(Grace { tree, kept, place, unsynced: None, unsure: None, durable: HashSet::new() })
     }
 
     /// The path beneath a tree at which its grace directories lie, each under its label.
@@ -86,19 +95,21 @@ impl Grace {
     /// Moves a name away, if it is still what these facts say.
     ///
     /// # Errors
-    /// The system's error. The name is where it was, or beneath the grace directory.
+    /// The system's error. The name is where it was, or beneath the grace directory. After a sync
+    /// that failed no name goes any more, and each has that error.
     pub fn withdraw(&mut self, path: &RelPath, facts: &NameFacts) -> Result<Withdrawn, DiskError> {
+        self.need_sure()?;
         let examined = |error| DiskError::call("examine", path, error);
         let (dir, name) = match self.tree.parent(path) {
             Ok(found) => found,
             Err(error) => match error.kind() {
-                ErrorKind::NotFound => return self.absent(path, facts),
+                ErrorKind::NotFound => return self.absent(None, path, facts),
                 ErrorKind::Escape | ErrorKind::NotADirectory => return Ok(Withdrawn::Changed),
                 _ => return Err(error),
             },
         };
         match facts_in(&dir, name).map_err(examined)? {
-            None => self.absent(path, facts),
+            None => self.absent(Some((&dir, name)), path, facts),
             Some(now) if !facts.is_still(&now) => Ok(Withdrawn::Changed),
             Some(_) if facts.kind == NameKind::Dir => self.withdraw_dir((&dir, name), path, facts),
             Some(_) => self.withdraw_file((&dir, name), path, facts),
@@ -108,23 +119,69 @@ impl Grace {
     /// Makes all moves durable.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system's error, of this sync or of an earlier one: a name that was moved may be where it
+    /// was after a crash.
     pub fn sync(&mut self) -> Result<(), DiskError> {
+        self.need_sure()?;
         let Some((from, to)) = self.unsynced.take() else { return Ok(()) };
         // The new name first: a name that has two places after a crash is lost in neither.
-        let synced = to.sync().and_then(|()| from.sync());
-        synced.map_err(|error| DiskError::call("sync the directories of names that were moved to", &*self.place, error))
+        self.unsure = to.sync().and_then(|()| from.sync()).err();
+        self.need_sure()
     }
 
-    /// The end of a name that does not stand.
-    fn absent(&self, path: &RelPath, facts: &NameFacts) -> Result<Withdrawn, DiskError> {
-        let found = match self.kept.parent(path) {
-            Ok((dir, name)) => facts_in(&dir, name).map_err(|error| DiskError::call("examine", path, error))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+    /// Refuses to go on after a sync that failed.
+    ///
+    /// # Errors
+    /// That of the sync.
+    pub fn need_sure(&self) -> Result<(), DiskError> {
+        let what = "sync the directories of names that were moved to";
+        self.unsure.map_or(Ok(()), |error| Err(DiskError::call(what, &*self.place, error)))
+    }
+
+    /// The end of a name that does not stand in the directory `from`, or whose directory does not.
+    /// A run that was killed behind its rename may have left something there that is not the name
+    /// of the plan: it goes back.
+    fn absent(
+        &mut self,
+        from: Option<(&Arc<Dir>, &[u8])>,
+        path: &RelPath,
+        facts: &NameFacts,
+    ) -> Result<Withdrawn, DiskError> {
+        let examined = |error| DiskError::call("examine", path, error);
+        let (to, name) = match self.kept.parent(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Withdrawn::Gone),
             Err(error) => return Err(error),
         };
-        let is_same = found.is_some_and(|found| facts.is_still(&found) || facts.kind == NameKind::Dir);
-        Ok(if is_same { Withdrawn::MovedBefore } else { Withdrawn::Gone })
+        let Some(found) = facts_in(&to, name).map_err(examined)? else { return Ok(Withdrawn::Gone) };
+        if facts.is_still(&found) || (facts.kind, found.kind) == (NameKind::Dir, NameKind::Dir) {
+            return Ok(Withdrawn::MovedBefore);
+        }
+        let Some((dir, _)) = from.filter(|_| found.kind != NameKind::Dir) else {
+            return Err(self.stays_kept(path, Errno::EXIST));
+        };
+        self.turn_to(dir, &to)?;
+        self.moved_back((&to, dir), name, path)
+    }
+
+    /// Moves back what turned out not to be the name of the plan.
+    fn moved_back(
+        &self,
+        (to, dir): (&Arc<Dir>, &Arc<Dir>),
+        name: &[u8],
+        path: &RelPath,
+    ) -> Result<Withdrawn, DiskError> {
+        match move_back((to, dir), name) {
+            // Another run did so.
+            Ok(()) | Err(Errno::NOENT) => Ok(Withdrawn::Changed),
+            Err(error) => Err(self.stays_kept(path, error)),
+        }
+    }
+
+    /// The error of something beneath the grace directory that should not be there.
+    fn stays_kept(&self, path: &RelPath, error: Errno) -> DiskError {
+        let kept = [self.place.as_slice(), path.as_bytes()].join(&b'/');
+        DiskError::call("move back", kept.as_slice(), error)
     }
 
     fn withdraw_file(
@@ -139,7 +196,7 @@ impl Grace {
         // The grace directory is ours alone, so that nothing comes to stand there behind our back.
         match move_to_free((dir, &to), name) {
             // Another run took it since the look.
-            Err(Errno::NOENT) => return self.absent(path, facts),
+            Err(Errno::NOENT) => return self.absent(None, path, facts),
             moved => moved.map_err(failed)?,
         }
         let moved = facts_in(&to, name).map_err(failed)?;
@@ -147,13 +204,7 @@ impl Grace {
             return Ok(Withdrawn::Moved);
         }
         // Something else took the name between the look and the rename.
-        match move_to_free((&to, dir), name) {
-            Ok(()) => Ok(Withdrawn::Changed),
-            Err(error) => {
-                let kept = [self.place.as_slice(), path.as_bytes()].join(&b'/');
-                Err(DiskError::call("move back", kept.as_slice(), error))
-            }
-        }
+        self.moved_back((&to, dir), name, path)
     }
 
     fn withdraw_dir(
@@ -164,7 +215,7 @@ impl Grace {
     ) -> Result<Withdrawn, DiskError> {
         let mode = {
             let itself = match self.tree.dir(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return self.absent(path, facts),
+                Err(error) if error.kind() == ErrorKind::NotFound => return self.absent(None, path, facts),
                 found => found?,
             };
             let stat = fstat(itself.as_ref()).map_err(|error| DiskError::call("examine", path, error))?;
@@ -176,7 +227,7 @@ impl Grace {
         match dir.kernel().rmdirat(dir, name) {
             Ok(()) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Withdrawn::NotEmpty),
-            Err(Errno::NOENT) => return self.absent(path, facts),
+            Err(Errno::NOENT) => return self.absent(None, path, facts),
             Err(error) => return Err(DiskError::call("move away", path, error)),
         }
         // Its mode is a courtesy to whoever moves it back: the directory above lets nobody in.
@@ -195,25 +246,64 @@ impl Grace {
         Ok(())
     }
 
-    /// The directory at `path` beneath the grace directory, made if it does not stand.
-    fn kept_dir(&self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
-        match self.kept.dir(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            found => return found,
+    /// The directory at `path` beneath the grace directory, made if it does not stand, with a
+    /// durable name also if another run made it.
+    fn kept_dir(&mut self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+        if self.durable.contains(path) {
+            return self.kept.dir(path);
         }
-        let (Some(above), Some(name)) = (path.parent(), path.name()) else { return self.kept.dir(path) };
-        let parent = self.kept_dir(&above)?;
-        let made = parent.kernel().mkdirat(&parent, name, Mode::RWXU);
-        if let Err(error) = made.and_then(|()| parent.sync())
-            && error != Errno::EXIST
-        {
-            return Err(DiskError::call("make the directory for names that are moved away,", path, error));
+        let failed = |error| DiskError::call("make the directory for names that are moved away,", path, error);
+        let (mut dir, mut at) = (Arc::clone(self.kept.root()), RelPath::root());
+        for name in path.components() {
+            at = at.join(name).map_err(|source| DiskError::Name { path: path.into(), source })?;
+            if !self.durable.contains(&at) {
+                match dir.kernel().mkdirat(&dir, name, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(failed(error)),
+                }
+                if let Err(error) = dir.sync() {
+                    self.unsure = Some(error);
+                    return Err(failed(error));
+                }
+                if self.durable.len() >= DURABLE_DIRS_MAX {
+                    self.durable.clear();
+                }
+                self.durable.insert(at.clone());
+            }
+            dir = Arc::new(dir.enter(name, &at)?);
         }
-        self.kept.dir(path)
+        Ok(dir)
     }
 }
 
-/// Moves a name into another directory, where it must be free.
+/// Makes the grace directory of a label, and gives its path beneath the tree.
+fn stand_grace(tree: &Tree, label: &str) -> Result<(OwnedFd, Vec<u8>), DiskError> {
+    let (above, name) = stand_shelf(tree.root(), tree.shelf_user())?;
+    let kernel = tree.root().kernel();
+    let all = own_dir((&above, &name), GRACE_NAME, kernel)?;
+    let path = [&name, &b"/"[..], GRACE_NAME].concat();
+    let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
+    Ok((own, [&path, &b"/"[..], label.as_bytes()].concat()))
+}
+
+/// Moves a name back to where it came from, if that is free.
+fn move_back((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errno> {
+    let kernel = from.kernel();
+    match kernel.move_new((from, name), (to, name)) {
+        // This file system has no renames that replace nothing, and others may make the name there:
+        // a link replaces nothing, and where there are none either, the name stays where it is.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => linked_back((from, to), name),
+        moved => moved,
+    }
+}
+
+/// The same of a file or a link, by a second name.
+fn linked_back((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errno> {
+    from.kernel().link_between((from, name), (to, name))?;
+    from.kernel().unlinkat(from, name)
+}
+
+/// Moves a name into the grace directory, where it must be free. That is ours alone.
 fn move_to_free((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), Errno> {
     let kernel = from.kernel();
     match kernel.move_new((from, name), (to, name)) {
@@ -229,10 +319,12 @@ fn move_to_free((from, to): (&Arc<Dir>, &Arc<Dir>), name: &[u8]) -> Result<(), E
 /// A directory of ours alone in one of ours, made if it does not stand, with a durable name.
 fn own_dir((above, at): (&OwnedFd, &[u8]), name: &[u8], kernel: &Kernel) -> Result<OwnedFd, DiskError> {
     let path = PathText::from([at, b"/", name].concat().as_slice());
-    match kernel.mkdirat(above, name, Mode::RWXU).and_then(|()| kernel.fsync(above)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(DiskError::call("make the directory", path, error)),
-    }
+    let made = match kernel.mkdirat(above, name, Mode::RWXU) {
+        // Whoever made it may have died before it was durable.
+        Ok(()) | Err(Errno::EXIST) => kernel.fsync(above),
+        failed => failed,
+    };
+    made.map_err(|error| DiskError::call("make the directory", &path, error))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let own = openat(above, name, flags, Mode::empty()).map_err(|error| DiskError::call("open", &path, error))?;
     let stat = fstat(&own).map_err(|error| DiskError::call("examine", &path, error))?;
@@ -242,5 +334,10 @@ fn own_dir((above, at): (&OwnedFd, &[u8]), name: &[u8], kernel: &Kernel) -> Resu
 
 /// The directory on the shelf with those of all labels.
 const GRACE_NAME: &[u8] = b"grace";
+/// The most times that the grace directory is made once more.
+const TRIES_MAX: usize = 16;
+/// The most directories that are remembered to be durable.
+const DURABLE_DIRS_MAX: usize = 4096;
+
 #[cfg(test)]
 mod tests;

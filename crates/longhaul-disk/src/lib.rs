@@ -43,6 +43,7 @@ mod sysfs;
 mod testing;
 mod tree;
 mod walk;
+mod whereabouts;
 
 pub use affinity::{Affinity, BoundThreads, CpusError, Pin, ThreadWork};
 pub use bytes::{ReadAt, WriteAt};

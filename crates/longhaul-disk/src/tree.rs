@@ -5,6 +5,7 @@
 //! root, as it lives as long as the daemon.
 
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rustix::process::geteuid;
 
 use crate::error::{DiskError, ErrorKind};
 use crate::facts::{NameFacts, facts_in};
-use crate::names::each_name;
+use crate::names::names_until;
 use crate::room::{Asker, room_of};
 use crate::shelf::{Shelf, sweep};
 use crate::stat::{Standing, len_of, meta_of, special_name, type_of};
@@ -162,16 +163,22 @@ impl Tree {
         facts_in(&dir, name).map_err(|error| DiskError::call("examine", path, error))
     }
 
-    /// The number of names in a directory, whatever they are: those of longhaul's own too.
+    /// The number of names in a directory, whatever they are: those of longhaul's own too. `None`
+    /// if `goes_on`, which hears the number so far at each name, ends the count.
     ///
     /// # Errors
     /// The system's error.
-    pub fn names_in(&self, path: &RelPath) -> Result<u64, DiskError> {
+    pub fn names_in(&self, path: &RelPath, goes_on: impl Fn(u64) -> bool) -> Result<Option<u64>, DiskError> {
         let dir = self.dir(path)?;
-        let mut names = 0;
-        let read = dir.readable().and_then(|dir| each_name(dir, |_| names += 1));
+        let (mut names, mut is_over) = (0, false);
+        let count = |_: &[u8]| {
+            names += 1;
+            is_over = !goes_on(names);
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let read = dir.readable().and_then(|dir| names_until(dir, count));
         read.map_err(|error| DiskError::call("list", path, error))?;
-        Ok(names)
+        Ok((!is_over).then_some(names))
     }
 
     /// The device that its top lies on.

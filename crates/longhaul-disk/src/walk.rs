@@ -61,7 +61,7 @@ impl Dir {
     }
 
     /// Opens one component beneath this directory, without following it.
-    fn enter(&self, name: &[u8], at: &RelPath) -> Result<Dir, DiskError> {
+    pub(crate) fn enter(&self, name: &[u8], at: &RelPath) -> Result<Dir, DiskError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => {

@@ -66,7 +66,9 @@ pub use api::{
 };
 pub use budget::{LANES_DEFAULT, MEMORY_DEFAULT, host_memory};
 pub use client::digests::digest_sources;
-pub use client::list::{Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials};
+pub use client::list::{
+    Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials, locate,
+};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{Observers, run, run_between, run_into};
@@ -78,7 +80,7 @@ pub use daemon::{
     ServiceHandle, ServiceSums, SessionFigures, SessionPace, StateFile, StateFiles, Stored, StoredFigures, Stuck,
     WatchFigures, bind_addresses, serve_deputy, serve_pipe,
 };
-pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, TargetId};
+pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, Siting, TargetId, Whereabouts};
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,

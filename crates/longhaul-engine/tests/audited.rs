@@ -4,15 +4,15 @@
 #![allow(clippy::disallowed_methods, reason = "the test makes the files that are served")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathShare, RelPath, Word};
 use longhaul_engine::{
-    AuditDeed, AuditLog, AuditLost, AuditRecord, Bounds, ClientConfig, Credentials, DirectMode, EngineKind, Event, Job,
-    LocalDest, Observer, Pin, Protection, Reach, RemotePath, Report, Rights, RootConfig, ServeConfig, Service,
-    Settings, StateFiles, Stop, SyncGroup, TargetDirs, TreePolicy, Trust,
+    AuditDeed, AuditLog, AuditLost, AuditRecord, Bounds, ClientConfig, Credentials, DirectMode, EngineKind, Event,
+    FarRemoval, Job, LocalDest, Observer, Pin, PlanName, Protection, Reach, RemotePath, Report, Rights, RootConfig,
+    ServeConfig, Service, Settings, StateFiles, Stop, SyncGroup, TargetDirs, TreePolicy, Trust,
 };
 use longhaul_net::{Identity, PublicKey};
 
@@ -30,15 +30,25 @@ impl Observer for Silent {
     fn event(&self, _event: Event) {}
 }
 
-/// A log that loses every file.
+/// A log that loses every file that is opened, and every name that is moved away but those that it
+/// has room for.
 #[derive(Default)]
 struct Broken {
     is_broken: AtomicBool,
+    room: AtomicUsize,
+    moved: Mutex<Vec<String>>,
 }
 
 impl AuditLog for Broken {
     fn keep(&self, record: &AuditRecord<'_>) -> Result<(), AuditLost> {
-        if record.deed != AuditDeed::Opened {
+        if record.deed == AuditDeed::MovedAway {
+            let path = [record.path, record.what].map(Option::unwrap_or_default).join(" ");
+            let has_room = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(1));
+            if has_room.is_ok() {
+                self.moved.lock().expect("no panic").push(path.trim().to_owned());
+                return Ok(());
+            }
+        } else if record.deed != AuditDeed::Opened {
             return Ok(());
         }
         self.is_broken.store(true, Ordering::Relaxed);
@@ -51,13 +61,13 @@ impl AuditLog for Broken {
     }
 }
 
-const READ: Rights = Rights { read: true, create: false, modify: false, delete: false };
+const RIGHTS: Rights = Rights { read: true, create: false, modify: false, delete: true };
 
 fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
     let root = RootConfig {
         name: "data".to_owned(),
         targets: TargetDirs::one(dir),
-        allow: READ,
+        allow: RIGHTS,
         protect: vec![Protection::Private],
         // What is pulled takes minutes, if nothing ends it.
         rate: Some(64 << 10),
@@ -69,7 +79,7 @@ fn config(dir: &std::path::Path, key: PublicKey) -> ServeConfig {
     let client = ClientConfig {
         name: "client".to_owned(),
         key,
-        roots: BTreeMap::from([("data".to_owned(), READ)]),
+        roots: BTreeMap::from([("data".to_owned(), RIGHTS)]),
         rate: None,
         sessions: None,
         memory: None,
@@ -130,6 +140,42 @@ async fn a_session_of_which_a_record_is_lost_ends_and_none_begins_after_it() {
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Busy));
     log.is_broken.store(false, Ordering::Relaxed);
     assert_eq!(code(pull(&service, &ours, &to).await), Some(FaultCode::Io), "it was let begin again");
+    service.shutdown();
+    service.wait().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_goes_behind_one_whose_record_is_lost_and_a_rerun_records_what_went() {
+    let dir = tempfile::tempdir().expect("scratch");
+    for name in 0..9 {
+        std::fs::write(dir.path().join(format!("{name}")), "content").expect("written");
+    }
+    let [ours, theirs] = [(); 2].map(|()| Arc::new(Identity::generate().expect("a key")));
+    let log = Arc::new(Broken { room: AtomicUsize::new(2), ..Broken::default() });
+    let served = config(dir.path(), ours.public());
+    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None)).await.expect("it listens");
+    let reach = Reach::Address { host: "127.0.0.1".to_owned(), port: service.listening()[0].0.port() };
+    let remote = Credentials { identity: ours, trust: Arc::new(Anybody), memory: None }.at(reach);
+    let place = RemotePath { root: Word::try_from("data").expect("a word"), path: RelPath::root(), slash: true };
+    let (_trigger, stop) = Stop::new();
+    let names: Vec<_> = (0..9).map(|name| RelPath::new(format!("{name}")).expect("a path")).collect();
+    let mut removal = FarRemoval::open(remote.clone(), place.clone(), &stop).await.expect("it opens");
+    let found = removal.look(&names, &stop).await.expect("found");
+    let known: Vec<_> =
+        names.into_iter().zip(found).map(|(name, found)| (name, found.expect("fine").expect("there").facts)).collect();
+    let plan = PlanName { digest: [1; 32], made: 0 };
+    assert_eq!(removal.withdraw(plan, &known, &stop).await.expect_err("a record is lost").code, FaultCode::Io);
+    let there = |name: &usize| dir.path().join(format!("{name}")).exists();
+    // The two that were recorded, and the one whose record was lost.
+    assert_eq!((0..9).filter(there).collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
+    log.is_broken.store(false, Ordering::Relaxed);
+    log.room.store(100, Ordering::Relaxed);
+    let mut removal = FarRemoval::open(remote, place, &stop).await.expect("it opens");
+    let ends = removal.withdraw(plan, &known, &stop).await.expect("nothing is lost");
+    assert!(ends.iter().all(Result::is_ok) && !(0..9).any(|name| there(&name)), "{ends:?}");
+    let before = ["0", "1", "0 moved before", "1 moved before", "2 moved before"];
+    let all = [&before[..], &["3", "4", "5", "6", "7", "8"]].concat();
+    assert_eq!(*log.moved.lock().expect("no panic"), all);
     service.shutdown();
     service.wait().await;
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::testing::path;
+use crate::testing::{FailingKernel, path};
 
 fn planted() -> (tempfile::TempDir, Arc<Tree>) {
     let top = tempfile::tempdir().expect("scratch");
@@ -121,4 +121,57 @@ fn a_user_with_a_shelf_of_its_own_has_its_grace_directories_there() {
     let mut grace = Grace::open(&tree, "x").expect("a grace directory");
     assert_eq!(grace.withdraw(&path("a/g"), &facts(&tree, "a/g")).expect("no error"), Withdrawn::Moved);
     assert!(top.path().join(Grace::place(&tree)).join("x/a/g").exists());
+}
+
+#[test]
+fn behind_a_sync_that_failed_no_name_goes_and_the_fault_stays() {
+    let (top, tree) = planted();
+    let failing = Arc::new(FailingKernel::default());
+    let tree = tree.behind(&Kernel::behind(failing.clone()));
+    let known = ["a/g", "a/b/f", "l"].map(|name| (name, facts(&tree, name)));
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/g"), &known[0].1).expect("no error"), Withdrawn::Moved);
+    let synced = failing.syncs.load(std::sync::atomic::Ordering::Relaxed);
+    grace.sync().expect("synced");
+    assert!(failing.syncs.load(std::sync::atomic::Ordering::Relaxed) >= synced + 2, "both directories");
+    assert_eq!(grace.withdraw(&path("l"), &known[2].1).expect("no error"), Withdrawn::Moved);
+    *failing.sync.lock().expect("no panic") = Some(Errno::IO);
+    grace.withdraw(&path("a/b/f"), &known[1].1).expect_err("a sync failed");
+    for _ in 0..2 {
+        grace.withdraw(&path("a/b/f"), &known[1].1).expect_err("it failed before");
+        grace.sync().expect_err("it failed before");
+    }
+    assert!(top.path().join("a/b/f").exists() && kept(top.path(), "l").is_symlink());
+    let mut again = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(again.withdraw(&path("a/b/f"), &known[1].1).expect("no error"), Withdrawn::Moved);
+}
+
+#[test]
+fn something_else_that_a_killed_run_left_in_the_grace_directory_goes_back_or_is_named() {
+    let (top, tree) = planted();
+    let [g, f] = ["a/g", "a/b/f"].map(|name| facts(&tree, name));
+    drop(Grace::open(&tree, "x").expect("a grace directory"));
+    fs::create_dir_all(kept(top.path(), "a/b")).expect("a directory");
+    fs::remove_file(top.path().join("a/g")).expect("removed");
+    fs::write(kept(top.path(), "a/g"), "unplanned").expect("a file");
+    fs::remove_dir_all(top.path().join("a/b")).expect("removed");
+    fs::write(kept(top.path(), "a/b/f"), "unplanned").expect("a file");
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/g"), &g).expect("no error"), Withdrawn::Changed);
+    assert_eq!(fs::read_to_string(top.path().join("a/g")).expect("back"), "unplanned");
+    assert!(!kept(top.path(), "a/g").exists());
+    let error = grace.withdraw(&path("a/b/f"), &f).expect_err("it cannot go back").to_string();
+    assert!(error.contains(".longhaul/grace/x/a/b/f"), "{error}");
+}
+
+#[test]
+fn without_renames_that_replace_nothing_what_goes_back_replaces_nothing() {
+    let (top, tree) = planted();
+    let dir = |name: &str| tree.dir(&path(name)).expect("a directory");
+    fs::write(top.path().join("a/b/g"), "later").expect("a file");
+    assert_eq!(linked_back((&dir("a"), &dir("a/b")), b"g"), Err(Errno::EXIST));
+    assert_eq!(fs::read_to_string(top.path().join("a/b/g")).expect("there"), "later");
+    fs::remove_file(top.path().join("a/b/g")).expect("removed");
+    linked_back((&dir("a"), &dir("a/b")), b"g").expect("moved");
+    assert!(!top.path().join("a/g").exists() && top.path().join("a/b/g").exists());
 }

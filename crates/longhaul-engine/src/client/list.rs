@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Layout, RelPath, Whereabouts, hint};
 use longhaul_disk::{ErrorKind, Lister, Marks, SameDevice, TargetDirs, TargetSet, Tree, Writing};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Request;
@@ -21,7 +21,7 @@ use crate::api::{Remote, RemotePath, Stop};
 use crate::journals::{Doubts, Principal, RootJournals};
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{ReadHalf, read_message, write_message};
-use crate::session::handshake::{self, Units};
+use crate::session::handshake::{self, Shown, Units};
 
 /// Gives `sink` the names at `path` of a daemon. If that is `None`, the roots that this key may
 /// see.
@@ -49,6 +49,39 @@ pub async fn list_partials(
     sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     ask_or_stop(remote, Request::Partials { root: path.root, path: path.path }, stop, sink).await
+}
+
+/// Asks a daemon where a directory lies on its host.
+///
+/// # Errors
+/// As [`list`]; [`FaultCode::Unsupported`] from a daemon that does not know how to say it.
+pub async fn locate(remote: Remote, path: RemotePath, mut stop: Stop) -> Result<Whereabouts, Fault> {
+    let asked = async {
+        let Reached { mut control, ways: _ways } = connect(&remote).await?;
+        let hello = handshake::hello(Request::List { root: path.root, path: path.path }, Units::Any);
+        let hello = Shown { locates: true, ..Shown::default() }.announced_by(hello);
+        write_message(&mut control.writer, &hello).await?;
+        let Ok(heard) = timeout(SILENCE_MAX, read_message(&mut control.reader)).await else {
+            let why = format_args!("the daemon said nothing for {} s", SILENCE_MAX.as_secs());
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now));
+        };
+        match heard? {
+            Some(Message::Whereabouts(whereabouts)) => Ok(whereabouts),
+            Some(Message::Refuse(fault)) => Err(fault.seen_from_afar()),
+            // A build that does not know the bit.
+            Some(Message::Listing(_)) => {
+                let why = "the other side does not know how to say where a directory lies";
+                Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).hint(hint::Program::UpdateOrRemoveThere))
+            }
+            Some(_) => Err(Fault::protocol("it was asked where a directory lies and something else came")),
+            None => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the daemon ended the conversation")),
+        }
+    };
+    tokio::select! {
+        biased;
+        code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the daemon had answered")),
+        located = asked => located,
+    }
 }
 
 async fn ask_or_stop(

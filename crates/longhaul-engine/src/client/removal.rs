@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, REMOVAL_NAMES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, PlanName, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, PlanName, RelPath, Whereabouts, hint};
 use longhaul_disk::{NameFacts, Withdrawn};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
@@ -30,6 +30,8 @@ pub struct FarRemoval {
     device: u64,
     /// Where grace directories lie beneath its root.
     grace: String,
+    /// Where the directory lies.
+    whereabouts: Whereabouts,
     /// The conversation, and when it was used last.
     talk: Option<(Reached, Instant)>,
 }
@@ -56,10 +58,21 @@ impl FarRemoval {
     /// A [`Fault`] as for a transfer; [`FaultCode::Unsupported`] from a daemon that does not know
     /// how, [`FaultCode::Denied`] without the right.
     pub async fn open(remote: Remote, path: RemotePath, stop: &Stop) -> Result<FarRemoval, Fault> {
-        let mut removal = FarRemoval { remote, path, device: 0, grace: String::new(), talk: None };
-        let RemovalOpened { device, grace } = removal.begin(stop).await?;
-        (removal.device, removal.grace) = (device, grace.cut().to_string());
+        let whereabouts = Whereabouts::default();
+        let mut removal = FarRemoval { remote, path, device: 0, grace: String::new(), whereabouts, talk: None };
+        let RemovalOpened { device, grace, whereabouts } = removal.begin(stop).await?;
+        (removal.device, removal.grace, removal.whereabouts) = (device, grace.cut().to_string(), whereabouts);
         Ok(removal)
+    }
+
+    /// Ends the conversation until the next order. One that lasts counts as a session there.
+    pub fn rest(&mut self) {
+        self.talk = None;
+    }
+
+    /// Where the directory lies on the daemon's host.
+    pub fn whereabouts(&self) -> &Whereabouts {
+        &self.whereabouts
     }
 
     /// The device of its root, on which all names lie that may go.
@@ -129,11 +142,15 @@ impl FarRemoval {
         // The daemon waits no longer for an order than twice as long.
         if self.talk.as_ref().is_none_or(|(_, used)| used.elapsed() > KEPT_FOR) {
             let opened = self.begin(stop).await?;
-            if opened.device != self.device {
-                let message = "the root is on another device than before: nothing more is moved";
+            if opened.device != self.device || opened.whereabouts.at != self.whereabouts.at {
+                let message = "another directory is there than before: nothing more is moved";
                 return Err(Fault::new(FaultCode::Changed, Blame::Peer, message).hint(hint::Daemon::SeeItsLog));
             }
         }
+        let waiting = match &order {
+            RemovalOrder::Look(_) => "stopped before the daemon had answered",
+            RemovalOrder::Move(_) => "stopped while the daemon moves names, which goes on with those of the last order",
+        };
         // A conversation that ends in the middle of an order is not gone on with.
         let Some((mut reached, _)) = self.talk.take() else { return Err(ended()) };
         let asked = async {
@@ -153,7 +170,7 @@ impl FarRemoval {
                 }
             }
         };
-        let answers = unless_stopped(stop, asked).await?;
+        let answers = unless_stopped((stop, waiting), asked).await?;
         self.talk = Some((reached, Instant::now()));
         Ok(answers)
     }
@@ -178,17 +195,20 @@ impl FarRemoval {
                 _ => Err(Fault::protocol("names were to be moved away and something else came")),
             }
         };
-        let (reached, opened) = unless_stopped(stop, begun).await?;
+        let (reached, opened) = unless_stopped((stop, "stopped before the daemon had answered"), begun).await?;
         self.talk = Some((reached, Instant::now()));
         Ok(opened)
     }
 }
 
-async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+async fn unless_stopped<T>(
+    (stop, waiting): (&Stop, &str),
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
     let mut stop = stop.clone();
     tokio::select! {
         biased;
-        code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the daemon had answered")),
+        code = stop.stopped() => Err(Fault::new(code, Blame::Local, waiting)),
         done = work => done,
     }
 }

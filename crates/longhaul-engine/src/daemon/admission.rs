@@ -116,6 +116,10 @@ pub(super) async fn admit(
             let (config, rights) = daemon.root(client, &root)?;
             need(rights.read, "read", config)?;
             let (tree, _, path) = daemon.spot(&root, path).await?;
+            if shown.locates {
+                let located = ListedNames::located(tree, path, places()?).await?;
+                return Ok(Admitted::Listing(Box::new(located)));
+            }
             ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {

@@ -253,15 +253,21 @@ impl SessionAudit {
         self.keep(AuditRecord { bytes: Some(file.bytes), b3: file.b3, ..record });
     }
 
-    /// Records that a name beneath the root was moved away, or why it was not.
-    pub(super) fn withdrawn(&self, (root, path): (&str, &RelPath), bytes: u64, code: Option<FaultCode>) {
+    /// Records that a name beneath the root was moved away, and what there is to say of that, or
+    /// why it was not.
+    pub(super) fn withdrawn(
+        &self,
+        (root, path): (&str, &RelPath),
+        bytes: u64,
+        (code, what): (Option<FaultCode>, Option<&str>),
+    ) {
         if self.log.is_none() {
             return;
         }
         let (root, path) = (Escaped(root.as_bytes()).to_string(), path.escaped().to_string());
         let deed = if code.is_some() { AuditDeed::Failed } else { AuditDeed::MovedAway };
         let record = AuditRecord { deed, root: Some(&root), path: Some(&path), code, ..AuditRecord::default() };
-        self.keep(AuditRecord { bytes: Some(bytes), ..record });
+        self.keep(AuditRecord { bytes: Some(bytes), what, ..record });
     }
 
     /// Records that all files that were staged have their names: the dataset's directory, with the

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::limits::{PAGE_BYTES_MAX, PEER_TEXT_BYTES_MAX};
-use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, Rights, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, Rights, Whereabouts, hint};
 use longhaul_disk::{Lister, TargetSet};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
@@ -37,6 +37,8 @@ pub(super) struct ListedNames {
 enum NameSource {
     Directory(Lister),
     Known(Vec<Listed>),
+    /// None: where the directory lies was asked.
+    Located(Whereabouts),
 }
 
 /// A listing's claims: one of the listings that there may be, and memory beyond that of its first
@@ -69,6 +71,11 @@ impl ListedNames {
             Ok(ListedNames::new(NameSource::Directory(lister), places))
         })
         .await
+    }
+
+    /// Where the directory at a path lies, in place of names.
+    pub(super) async fn located(set: Arc<TargetSet>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
+        blocking(move || Ok(ListedNames::new(NameSource::Located(set.whereabouts(&path)?), places))).await
     }
 
     /// The partials of a principal at a path and beneath it.
@@ -114,6 +121,7 @@ impl ListedNames {
         let mut telling = ListingWriter { writer, patience: PATIENCE };
         let told = match self.from {
             NameSource::Known(names) => telling.all(names).await,
+            NameSource::Located(whereabouts) => telling.say(&Message::Whereabouts(whereabouts)).await,
             NameSource::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {

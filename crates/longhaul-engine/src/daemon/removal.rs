@@ -6,12 +6,13 @@
 //! It holds one order at a time. It does not know whether the source has a name: that is the
 //! client's to say.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::REMOVAL_NAMES_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, PlanName, RelPath, Transport, hint, is_kept};
+use longhaul_core::{Blame, Fault, FaultCode, PlanName, RelPath, Transport, Whereabouts, hint, is_kept};
 use longhaul_disk::{Grace, NameFacts, NameKind, TargetSet, Tree, Withdrawn};
 use longhaul_net::{Control, Protection, PublicKey};
 use longhaul_proto::Message;
@@ -43,12 +44,9 @@ pub(super) struct Removal {
     key: PublicKey,
     peer: SocketAddr,
     uid: Option<u32>,
-    /// The name of the root.
-    root: String,
     /// Its doing, as the log says it.
     what: String,
     mover: NameMover,
-    audit: Arc<SessionAudit>,
     trigger: StopTrigger,
     _holds: RemovalHolds,
 }
@@ -64,6 +62,11 @@ struct RemovalHolds {
 /// The names of a root as a conversation reaches them.
 struct NameMover {
     root: Arc<Tree>,
+    /// The name of the root.
+    named: String,
+    audit: Arc<SessionAudit>,
+    /// Where the directory of the path lies.
+    whereabouts: Whereabouts,
     /// The path beneath the root beneath which names are asked for.
     base: RelPath,
     /// The plan whose names go, and where they go. `None`: no name was to go yet.
@@ -96,16 +99,15 @@ pub(super) async fn admit(
     let _root = daemon.live.places.take(config)?;
     let (set, _, base) = daemon.spot(root, path).await?;
     let stop = stop.or(daemon.stop.clone());
-    let mover = blocking(move || NameMover::beneath(&set, base, stop)).await?;
+    let (named, audit) = (root.to_owned(), daemon.live.audit.session(client, peer));
+    let mover = blocking(move || NameMover::beneath(&set, base, (named, audit), stop)).await?;
     Ok(Removal {
         client: client.name.clone(),
         key: client.key,
         peer,
         uid: client.uid(),
-        root: root.to_owned(),
         what,
         mover,
-        audit: daemon.live.audit.session(client, (client.key, peer)),
         trigger,
         _holds: RemovalHolds { _root, _linked, _session },
     })
@@ -115,8 +117,8 @@ impl Removal {
     /// Carries out orders until the client has no more.
     pub(super) async fn run(self, (daemon, current): (&Daemon, &Current), mut control: Control) {
         let begun = Instant::now();
-        let Removal { client, key, peer, what, audit, .. } = &self;
-        let (client, key, peer, what, audit) = (client.clone(), *key, *peer, what.clone(), audit.clone());
+        let Removal { client, key, peer, what, mover, .. } = &self;
+        let (client, key, peer, what, audit) = (client.clone(), *key, *peer, what.clone(), mover.audit.clone());
         tracing::info!(target: "longhaul::session", %peer, %client, "opened: {what}");
         let mut counts = Counts::default();
         let fault = self.conversed((daemon, current), &mut control, &mut counts).await.err();
@@ -154,19 +156,21 @@ impl Removal {
         control: &mut Control,
         counts: &mut Counts,
     ) -> Result<(), Fault> {
-        let Removal { client, key, peer, uid, root, what, mover, audit, trigger, _holds } = self;
+        let Removal { client, key, peer, uid, what, mover, trigger, _holds } = self;
+        let audit = &mover.audit;
         let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
         audit.admitted(shown(&session), trigger.clone());
         audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what: Some(&what), ..AuditRecord::default() });
-        let (needs, counter) = (Needs::of_removal(&root).of_user(uid), Arc::new(SessionCounter::default()));
+        let (needs, counter) = (Needs::of_removal(&mover.named).of_user(uid), Arc::new(SessionCounter::default()));
         let (protection, transport) = (Protection::Private, transport_name(Transport::Tcp));
         let (receives, begun) = (true, Instant::now());
         let live = Live { key, client, peer, what, protection, transport, receives, begun, needs, counter, trigger };
         let seat = daemon.live.enter(session, live);
         end_if_unwanted(current, &seat);
-        let opened = RemovalOpened { device: mover.root.device(), grace: Grace::place(&mover.root).into() };
+        let (device, grace) = (mover.root.device(), Grace::place(&mover.root).into());
+        let opened = RemovalOpened { device, grace, whereabouts: mover.whereabouts.clone() };
         let mut stop = mover.stop.clone();
-        let mut orders = RemovalOrders { mover: Some(mover), root, audit, counts, writer: &mut control.writer };
+        let mut orders = RemovalOrders { mover: Some(mover), counts, writer: &mut control.writer };
         orders.say(&Message::RemovalOpened(opened)).await?;
         loop {
             let order = tokio::select! {
@@ -182,7 +186,8 @@ impl Removal {
     }
 }
 
-/// Waits for the next order. `None`: there is none.
+/// Waits for the next order. `None`: there is none, or none came for so long that there may be
+/// none any more; a client that has one after all begins anew.
 async fn next_order(reader: &mut ReadHalf) -> Result<Option<RemovalOrder>, Fault> {
     match timeout(PATIENCE, read_message(reader)).await {
         Ok(Ok(Some(Message::RemovalOrder(order)))) => Ok(Some(order)),
@@ -190,7 +195,7 @@ async fn next_order(reader: &mut ReadHalf) -> Result<Option<RemovalOrder>, Fault
         Ok(Ok(Some(other))) => Err(Fault::protocol(format_args!("{} in place of an order", other.name()))),
         Ok(Ok(None)) => Ok(None),
         Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "no order came for too long")),
+        Err(_) => Ok(None),
     }
 }
 
@@ -198,8 +203,6 @@ async fn next_order(reader: &mut ReadHalf) -> Result<Option<RemovalOrder>, Fault
 struct RemovalOrders<'c> {
     /// `None` while an order is carried out.
     mover: Option<NameMover>,
-    root: String,
-    audit: Arc<SessionAudit>,
     counts: &'c mut Counts,
     writer: &'c mut WriteHalf,
 }
@@ -209,19 +212,20 @@ impl RemovalOrders<'_> {
     async fn carry_out(&mut self, order: RemovalOrder) -> Result<(), Fault> {
         need_sound(&order)?;
         let Some(mut mover) = self.mover.take() else { return Err(Fault::protocol("two orders at a time")) };
+        let (unheard, stop) = Stop::new();
+        let stops = [mover.stop.clone(), stop];
         let work = blocking(move || {
-            let answers = match &order {
-                RemovalOrder::Look(paths) => Ok(paths.iter().map(|path| mover.look(path)).collect()),
-                RemovalOrder::Move(batch) => mover.move_all(batch),
+            let done = match &order {
+                RemovalOrder::Look(paths) => (paths.iter().map(|path| mover.look(path, &stops)).collect(), None),
+                RemovalOrder::Move(batch) => mover.move_all(batch, &stops),
             };
-            Ok((answers, order, mover))
+            Ok((done, mover))
         });
-        let (answers, order, mover) = self.while_it_works(work).await?;
-        let answers = answers?;
-        if let RemovalOrder::Move(batch) = &order {
-            self.record(&mover.base, batch, &answers);
-        }
+        let (done, said) = self.while_it_works(work, &unheard).await;
+        let ((answers, fault), mover) = done?;
+        self.count(&answers);
         self.mover = Some(mover);
+        fault.map_or(said, Err)?;
         let mut left = answers.into_iter().peekable();
         loop {
             let names: Vec<_> = left.by_ref().take(ANSWERS_OF_MESSAGE).collect();
@@ -233,35 +237,34 @@ impl RemovalOrders<'_> {
         }
     }
 
-    /// Records what went, and what could not.
-    fn record(&mut self, base: &RelPath, batch: &RemovalBatch, answers: &[NameAnswer]) {
-        for (name, answer) in batch.names.iter().zip(answers) {
-            let code = match answer {
-                NameAnswer::Moved => None,
-                NameAnswer::Refused(fault) => Some(fault.code),
-                _ => continue,
-            };
-            let sum = if code.is_none() { &mut self.counts.moved_away } else { &mut self.counts.failed };
-            *sum += 1;
-            if let Ok(path) = base.concat(&name.path) {
-                self.audit.withdrawn((&self.root, &path), name.facts.bytes, code);
+    /// Counts what went, and what could not.
+    fn count(&mut self, answers: &[NameAnswer]) {
+        for answer in answers {
+            match answer {
+                NameAnswer::Moved => self.counts.moved_away += 1,
+                NameAnswer::Refused(_) => self.counts.failed += 1,
+                _ => {}
             }
         }
     }
 
-    /// Waits for answers, and says now and then that it is at work: the other side takes silence
-    /// for an end.
-    async fn while_it_works<T>(&mut self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    /// Waits for the work, and says now and then that it is under way: the other side takes silence
+    /// for an end. If nobody hears that any more, the work is told, and ends with the name that it
+    /// is at. What it did is given in any case, beside the fault of the connection.
+    async fn while_it_works<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Fault>>,
+        unheard: &StopTrigger,
+    ) -> (Result<T, Fault>, Result<(), Fault>) {
         let mut work = std::pin::pin!(work);
         loop {
             match timeout(SAY_EVERY, &mut work).await {
-                Ok(done) => return done,
+                Ok(done) => return (done, Ok(())),
                 Err(_) => {
                     let busy = RemovalAnswer { names: Vec::new(), last: false };
-                    // What is under way is done whether or not anybody hears of it.
                     if let Err(fault) = self.say(&Message::RemovalAnswer(busy)).await {
-                        let _ = work.await;
-                        return Err(fault);
+                        unheard.stop(FaultCode::Lost);
+                        return (work.await, Err(fault));
                     }
                 }
             }
@@ -285,12 +288,23 @@ fn need_sound(order: &RemovalOrder) -> Result<(), Fault> {
     if count == 0 || count > REMOVAL_NAMES_MAX || has_top {
         return Err(Fault::protocol("an order about no name, about more than there may be, or about the top itself"));
     }
+    // To count the names in a directory may take long.
+    if let RemovalOrder::Look(paths) = order
+        && paths.iter().collect::<HashSet<_>>().len() < count
+    {
+        return Err(Fault::protocol("an order to look at one name several times"));
+    }
     Ok(())
 }
 
 impl NameMover {
     /// The names beneath a path of a root, which is a directory.
-    fn beneath(set: &TargetSet, base: RelPath, stop: Stop) -> Result<NameMover, Fault> {
+    fn beneath(
+        set: &TargetSet,
+        base: RelPath,
+        (named, audit): (String, Arc<SessionAudit>),
+        stop: Stop,
+    ) -> Result<NameMover, Fault> {
         let unsupported = |why: &str| Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).about(base.escaped()));
         if set.is_set() {
             return unsupported("names are moved away in a plain directory, and this root is a target set");
@@ -314,40 +328,69 @@ impl NameMover {
                 Some(_) => {}
             }
         }
-        Ok(NameMover { root, base, moves: None, stop })
+        let whereabouts = root.whereabouts(&base)?;
+        Ok(NameMover { root, named, audit, whereabouts, base, moves: None, stop })
     }
 
-    /// Says what has a name.
-    fn look(&self, path: &RelPath) -> NameAnswer {
+    /// Says what has a name, unless it is to stop.
+    fn look(&self, path: &RelPath, stops: &[Stop; 2]) -> NameAnswer {
         let looked = || -> Result<NameAnswer, Fault> {
+            need_unstopped(stops)?;
             let path = self.whole(path)?;
             let Some(facts) = self.root.facts(&path)? else { return Ok(NameAnswer::Absent) };
-            let within = if facts.kind == NameKind::Dir { self.root.names_in(&path)? } else { 0 };
+            let goes_on = |count| count <= NAMES_COUNTED_MAX && need_unstopped(stops).is_ok();
+            let within = match facts.kind {
+                NameKind::Dir => self.root.names_in(&path, goes_on)?.unwrap_or(u64::MAX),
+                _ => 0,
+            };
             Ok(NameAnswer::Found { facts: known_facts(&facts), within })
         };
         looked().unwrap_or_else(NameAnswer::Refused)
     }
 
-    /// Moves the names of a plan away, durably.
-    fn move_all(&mut self, batch: &RemovalBatch) -> Result<Vec<NameAnswer>, Fault> {
-        let (_, mut grace) = match self.moves.take() {
-            Some((plan, _)) if plan != batch.plan => {
-                return Err(Fault::protocol("names of another plan than those before"));
-            }
-            Some(moves) => moves,
-            None => (batch.plan, Grace::open(&self.root, &batch.plan.label())?),
+    /// Moves the names of a plan away, durably, and records each right behind its move. Ends at a
+    /// fault after which nothing more may go, and gives that beside the answers so far.
+    fn move_all(&mut self, batch: &RemovalBatch, stops: &[Stop; 2]) -> (Vec<NameAnswer>, Option<Fault>) {
+        let opened = match self.moves.take() {
+            Some((plan, _)) if plan != batch.plan => Err(Fault::protocol("names of another plan than those before")),
+            Some((_, grace)) => Ok(grace),
+            None => Grace::open(&self.root, &batch.plan.label()).map_err(Fault::from),
         };
-        let answers = batch.names.iter().map(|name| self.moved(name, &mut grace)).collect();
-        grace.sync()?;
+        let mut grace = match opened {
+            Ok(grace) => grace,
+            Err(fault) => return (Vec::new(), Some(fault)),
+        };
+        let (mut answers, mut stopped) = (Vec::with_capacity(batch.names.len()), Ok(()));
+        for name in &batch.names {
+            stopped = need_unstopped(stops);
+            if stopped.is_err() || grace.need_sure().is_err() {
+                break;
+            }
+            let answer = self.moved(name, &mut grace);
+            self.record(name, &answer);
+            answers.push(answer);
+        }
+        let fault = grace.sync().map_err(Fault::from).and(stopped).err();
         self.moves = Some((batch.plan, grace));
-        Ok(answers)
+        (answers, fault)
+    }
+
+    /// Records a name that went, and one that could not. One that an earlier run moved is recorded
+    /// too: that may have been killed right behind the move.
+    fn record(&self, name: &KnownName, answer: &NameAnswer) {
+        let (code, what) = match answer {
+            NameAnswer::Moved => (None, None),
+            NameAnswer::MovedBefore => (None, Some("moved before")),
+            NameAnswer::Refused(fault) => (Some(fault.code), None),
+            _ => return,
+        };
+        if let Ok(path) = self.base.concat(&name.path) {
+            self.audit.withdrawn((&self.named, &path), name.facts.bytes, (code, what));
+        }
     }
 
     /// Moves a name away, if nothing speaks against it.
     fn moved(&self, KnownName { path, facts }: &KnownName, grace: &mut Grace) -> NameAnswer {
-        if let Some(code) = self.stop.pulled() {
-            return NameAnswer::Refused(Fault::new(code, Blame::Local, "the daemon ends this conversation"));
-        }
         let facts: NameFacts = facts_said(facts);
         let mut moved = || -> Result<NameAnswer, Fault> {
             let path = self.whole(path)?;
@@ -376,11 +419,25 @@ impl NameMover {
     }
 }
 
+/// Refuses to go on once there is a reason to stop: one is also that a record is lost that may not
+/// be.
+fn need_unstopped(stops: &[Stop; 2]) -> Result<(), Fault> {
+    stops
+        .iter()
+        .find_map(Stop::pulled)
+        .map_or(Ok(()), |code| Err(Fault::new(code, Blame::Local, "the daemon ends this conversation")))
+}
+
+/// The most names that are counted in a directory: no plan has more.
+const NAMES_COUNTED_MAX: u64 = 1 << 21;
 /// Answers in one message: each may have texts of 3 KiB.
 const ANSWERS_OF_MESSAGE: usize = 32;
-/// How long an order is waited for. A client that has none for half as long begins anew.
+/// How long an order is waited for. A client that had none for half as long begins anew.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// A conversation ends if an answer is not taken for this long.
 const ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two signs of life.
 const SAY_EVERY: Duration = Duration::from_secs(4);
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The messages by which names are moved away; their bytes stand beside those of all others.
 
-use longhaul_core::PlanName;
+use longhaul_core::{PlanName, Whereabouts};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
     KnownFacts, KnownKind, KnownName, NameAnswer, RemovalAnswer, RemovalBatch, RemovalOpened, RemovalOrder,
@@ -14,7 +14,9 @@ fn facts(kind: KnownKind) -> KnownFacts {
 
 /// One of each, and their bytes.
 pub(crate) fn messages() -> Vec<(Message, &'static str)> {
-    let opened = RemovalOpened { device: 300, grace: ".l".into() };
+    let (host, at, above) = ([1; 16], vec![[2; 16]], vec![[3; 16]]);
+    let whereabouts = Whereabouts { host, at, above, whole: true };
+    let opened = RemovalOpened { device: 300, grace: ".l".into(), whereabouts: whereabouts.clone() };
     let plan = PlanName { digest: [0xab; 32], made: 300 };
     let names = vec![KnownName { path: path("a"), facts: facts(KnownKind::Link) }];
     let answers = vec![
@@ -27,7 +29,16 @@ pub(crate) fn messages() -> Vec<(Message, &'static str)> {
         NameAnswer::Refused(fault()),
     ];
     vec![
-        (Message::RemovalOpened(opened), "0600000032ac02022e6c"),
+        (
+            Message::RemovalOpened(opened),
+            "3900000032ac02022e6c01010101010101010101010101010101010102020202020202020202020202020202010303\
+             030303030303030303030303030301",
+        ),
+        (
+            Message::Whereabouts(whereabouts),
+            "340000003501010101010101010101010101010101010102020202020202020202020202020202010303030303030303\
+             0303030303030301",
+        ),
         (Message::RemovalOrder(RemovalOrder::Look(vec![path("a/b")])), "0700000033000103612f62"),
         (
             Message::RemovalOrder(RemovalOrder::Move(RemovalBatch { plan, names })),

@@ -5,7 +5,7 @@ use longhaul_core::{
     AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, Digest, DigestKind, Entry,
     EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason,
     Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames,
-    ShardClaim, TempName, TreePart, Unit, Word, Xattr, XattrName,
+    ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -398,6 +398,15 @@ fn unit_messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn whereabouts() -> impl Strategy<Value = Whereabouts> {
+    (any::<[u8; 16]>(), any::<[Vec<[u8; 16]>; 2]>(), any::<bool>()).prop_map(|(host, [at, above], whole)| Whereabouts {
+        host,
+        at,
+        above,
+        whole,
+    })
+}
+
 fn removal_messages() -> impl Strategy<Value = Message> {
     let kinds = || select(&[KnownKind::File, KnownKind::Link, KnownKind::Dir, KnownKind::Special][..]);
     let facts = move || {
@@ -420,8 +429,10 @@ fn removal_messages() -> impl Strategy<Value = Message> {
     ];
     let names = vec((paths(), facts()).prop_map(|(path, facts)| KnownName { path, facts }), 0..4);
     prop_oneof![
-        (any::<u64>(), texts("[a-z/.]{0,20}"))
-            .prop_map(|(device, grace)| Message::RemovalOpened(RemovalOpened { device, grace })),
+        (any::<u64>(), texts("[a-z/.]{0,20}"), whereabouts()).prop_map(|(device, grace, whereabouts)| {
+            Message::RemovalOpened(RemovalOpened { device, grace, whereabouts })
+        }),
+        whereabouts().prop_map(Message::Whereabouts),
         vec(paths(), 0..4).prop_map(|names| Message::RemovalOrder(RemovalOrder::Look(names))),
         (any::<([u8; 32], u64)>(), names).prop_map(|((digest, made), names)| {
             Message::RemovalOrder(RemovalOrder::Move(RemovalBatch { plan: PlanName { digest, made }, names }))

@@ -85,16 +85,20 @@ impl CommandLineRoot {
         root(name, &bytes[equals + 1..]).map_err(|flaw| flaw.map_or_else(bad, flawed))
     }
 
-    /// Reads `DIR[:read,create,modify,delete]`, likewise.
+    /// Reads `DIR[:read,create,modify]`, likewise. Over ssh no names are moved away.
     ///
     /// # Errors
-    /// [`Error::Option`] without a directory.
+    /// [`Error::Option`] without a directory, and with the right `delete`.
     pub fn of_dir(text: &OsStr) -> Result<CommandLineRoot, Error> {
         let flawed = |flaw| Error::Option { origin: Origin::Flag("ssh-only"), flaw };
-        let form = "DIR[:read,create,modify,delete]";
+        let form = "DIR[:read,create,modify]";
         let bad = || flawed(Flaw::Form { given: text.to_string_lossy().into_owned(), form });
         let name = text.to_string_lossy().into_owned();
-        root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))
+        let CommandLineRoot(root) = root(name, text.as_bytes()).map_err(|flaw| flaw.map_or_else(bad, flawed))?;
+        if root.allow.delete {
+            return Err(flawed(Flaw::Unknown { given: "delete".to_owned(), allowed: "read, create, modify" }));
+        }
+        Ok(CommandLineRoot(root))
     }
 }
 

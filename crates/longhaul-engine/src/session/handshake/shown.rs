@@ -11,8 +11,8 @@ use longhaul_core::{Blame, DatasetName, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, CAP_REMOVAL, Far, Follows, Hello, Order, Request, Transfer,
-    Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request,
+    Transfer, Welcome,
 };
 
 use super::{answer, unexpected};
@@ -33,6 +33,8 @@ pub(crate) struct Shown {
     /// Whether it knows the right to have names moved away, or is here for that: beside a request
     /// to list a path, names beneath that are to go.
     pub(crate) removes: bool,
+    /// Whether it asks where a directory lies, and for no names.
+    pub(crate) locates: bool,
 }
 
 impl Shown {
@@ -42,9 +44,10 @@ impl Shown {
         let dataset = if self.dataset.is_some() { CAP_DATASET } else { 0 };
         let order = if self.order.is_some() { CAP_ORDER } else { 0 };
         let removes = if self.removes { CAP_REMOVAL } else { 0 };
-        let shown = claim | dataset | order | removes;
+        let locates = if self.locates { CAP_WHEREABOUTS } else { 0 };
+        let announced = claim | dataset | order | removes | locates;
         match hello {
-            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | shown, ..hello }),
+            Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
         }
     }
@@ -89,7 +92,8 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
     let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
     let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
-    Ok(Shown { claim, dataset, order, grant: None, removes })
+    let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
+    Ok(Shown { claim, dataset, order, grant: None, removes, locates })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.

@@ -15,7 +15,7 @@ mod targets;
 mod third_party;
 mod unasked;
 
-use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim};
+use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim, Whereabouts};
 
 pub use extras::*;
 pub use flow::*;
@@ -238,6 +238,9 @@ messages! {
     /// Acceptor, in answer to an order, until the one that says it is the last: what became of the
     /// names.
     52 RemovalAnswer(RemovalAnswer) Page,
+    /// Acceptor, in answer to a request to list a path whose hello asks for this alone: where that
+    /// directory lies.
+    53 Whereabouts(Whereabouts) Page,
 }
 
 impl Message {

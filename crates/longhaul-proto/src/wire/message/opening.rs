@@ -18,7 +18,8 @@ pub struct Hello {
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
     /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
-    /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`], [`CAP_REMOVAL`](super::CAP_REMOVAL); unknown ones
+    /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`], [`CAP_REMOVAL`](super::CAP_REMOVAL),
+    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS); unknown ones
     /// mean nothing.
     pub caps: u64,
     /// The initiator's request.

@@ -4,13 +4,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Fault, Mtime, PlainText, PlanName, RelPath};
+use longhaul_core::{Fault, Mtime, PlainText, PlanName, RelPath, Whereabouts};
 
 /// Bit of [`Hello::caps`](super::Hello::caps). Beside a request to list a path: names beneath it
 /// are to be looked at and moved away, and none are listed; an acceptor that knows the bit answers
 /// with [`RemovalOpened`], any other with a listing, and the initiator goes away. Beside a request
 /// to list roots: the initiator knows the right `delete`, which no other is told of.
 pub const CAP_REMOVAL: u64 = 1 << 25;
+/// Bit of [`Hello::caps`](super::Hello::caps), beside a request to list a path: no names are asked
+/// for but where the directory lies. An acceptor that knows the bit answers with
+/// [`Whereabouts`](super::Message::Whereabouts), any other with a listing, and the initiator goes
+/// away.
+pub const CAP_WHEREABOUTS: u64 = 1 << 26;
 
 /// The tree beneath which names may be moved away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +24,8 @@ pub struct RemovalOpened {
     pub device: u64,
     /// The directory at the top of the root in which grace directories lie, for people.
     pub grace: PlainText,
+    /// Where the directory of the request lies.
+    pub whereabouts: Whereabouts,
 }
 
 /// An order to look at names, or to move them away: at most
@@ -97,7 +104,8 @@ pub enum NameAnswer {
     Found {
         /// Its facts.
         facts: KnownFacts,
-        /// The names in it, if it is a directory, whatever they are.
+        /// The names in it, if it is a directory, whatever they are. `u64::MAX`: more than are
+        /// counted.
         within: u64,
     },
     /// It lies in the grace directory now.

@@ -173,8 +173,13 @@ impl Doubts<'_> {
         let mut left = names;
         while !left.is_empty() {
             let (begun, mut judged) = (Instant::now(), Vec::with_capacity(left.len()));
-            while judged.len() < left.len() && (judged.is_empty() || begun.elapsed() < JUDGED_FOR) {
-                judged.push(self.judge(&left[judged.len()])?);
+            let mut bytes = 0;
+            while let Some(name) = left.get(judged.len()) {
+                bytes += name.path.as_bytes().len();
+                if !judged.is_empty() && (begun.elapsed() >= JUDGED_FOR || bytes > JUDGED_BYTES_MAX) {
+                    break;
+                }
+                judged.push(self.judge(name)?);
             }
             let (now, later) = left.split_at(judged.len());
             left = later;
@@ -244,3 +249,5 @@ fn is_sent(filter: &Filter, path: &RelPath, kind: NameKind) -> bool {
 
 /// How long what was found at the source is believed until the names go that it lacks.
 const JUDGED_FOR: Duration = Duration::from_secs(2);
+/// The most bytes of paths that are judged before they go, so that one order has them all.
+const JUDGED_BYTES_MAX: usize = 32 << 10;

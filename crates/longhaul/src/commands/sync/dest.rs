@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
 use longhaul_engine::{
-    FarName, FarRemoval, Grace, NameFacts, NameKind, PlanName, Remote, RemotePath, Stop, Tree, Withdrawn,
+    FarName, FarRemoval, Grace, NameFacts, NameKind, PlanName, Remote, RemotePath, Stop, Tree, Whereabouts, Withdrawn,
 };
 use tokio::runtime::Runtime;
 
@@ -67,7 +67,23 @@ pub(super) enum DestMover<'d> {
 /// The answer for one name: the fault is of that name alone.
 type OfName<T> = Result<T, Fault>;
 
+impl FarDest {
+    /// Where the directory lies on the daemon's host.
+    pub(super) fn whereabouts(&self) -> &Whereabouts {
+        self.removal.whereabouts()
+    }
+}
+
 impl DestEnd {
+    /// Ends what is open at a daemon until it is asked again: something that may take hours comes.
+    pub(super) fn rest(&mut self) {
+        if let DestEnd::There(dest) = self {
+            // The connection is one of this runtime.
+            let _guard = dest.runtime.enter();
+            dest.removal.rest();
+        }
+    }
+
     /// Holds a directory of this host: of this name in it, if one is given.
     ///
     /// # Errors
@@ -168,7 +184,10 @@ impl DestMover<'_> {
         match self {
             DestMover::Here(grace, _) => {
                 let moved = |name: &&PlannedName| Ok(grace.withdraw(&name.path, &name.facts)?);
-                Ok(names.iter().map(moved).collect())
+                let ends = names.iter().map(moved).collect();
+                // Behind a sync that failed nothing more goes.
+                grace.need_sure()?;
+                Ok(ends)
             }
             DestMover::There(dest, plan) => {
                 let names: Vec<_> = names.iter().map(|name| (name.path.clone(), name.facts)).collect();
@@ -201,7 +220,7 @@ impl DestMover<'_> {
 
 fn looked(tree: &Tree, path: &RelPath) -> OfName<Option<FoundName>> {
     let Some(facts) = tree.facts(path)? else { return Ok(None) };
-    let within = if facts.kind == NameKind::Dir { tree.names_in(path)? } else { 0 };
+    let within = if facts.kind == NameKind::Dir { tree.names_in(path, |_| true)?.unwrap_or(u64::MAX) } else { 0 };
     Ok(Some(FoundName { facts, within }))
 }
 

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
-use longhaul_engine::{Remote, RemotePath, Stop, Tree};
+use longhaul_engine::{Remote, RemotePath, Siting, Stop, Tree, Whereabouts, locate};
 
 use super::combination;
 use super::dest::DestEnd;
 use super::listed::{self, ListedAbove};
-use crate::commands::Context;
+use crate::commands::{Context, block_on};
 use crate::error::{Error, LocationFlaw};
 use crate::keys;
 use crate::location::{DaemonPath, Location, host_port};
@@ -136,27 +136,38 @@ impl Pair {
             Location::Ssh(_) => return Err(combination(super::ONE_SOURCE, super::ONE_SOURCE_HINT)),
         };
         let pair = Pair { source, dest };
-        pair.need_apart()?;
+        pair.need_apart(&signals.stop)?;
         Ok(pair)
     }
 
-    /// Refuses a tree that lies in the other one: names of the source itself would be planned.
-    fn need_apart(&self) -> Result<(), Error> {
-        let lie_in_each_other = match (&self.source, &self.dest) {
-            (SourceEnd::Here { path: source, .. }, DestEnd::Here { path: dest, .. }) => {
-                source.starts_with(dest) || dest.starts_with(source)
+    /// Refuses a tree that lies in the other one: names of the source itself would be planned. Two
+    /// names, ports or roots may lead to one directory, so it is asked for where the trees really
+    /// lie; what cannot be known is refused too.
+    fn need_apart(&self, stop: &Stop) -> Result<(), Error> {
+        let source = match &self.source {
+            SourceEnd::Here { tree, .. } => whereabouts(tree)?,
+            SourceEnd::There { remote, place, .. } => {
+                let (remote, path) = ((**remote).clone(), place.path.clone());
+                block_on(locate(remote, path, stop.clone()))??
             }
-            (SourceEnd::There { place, .. }, DestEnd::There(dest)) => {
-                let (source, dest) = (Path::new(&place.shown), Path::new(&dest.place.shown));
-                source.starts_with(dest) || dest.starts_with(source)
-            }
-            _ => false,
         };
-        if lie_in_each_other {
-            return Err(combination("SOURCE and DEST lie in each other", "name two trees that are apart"));
+        let siting = match &self.dest {
+            DestEnd::Here { tree, .. } => source.siting(&whereabouts(tree)?),
+            DestEnd::There(dest) => source.siting(dest.whereabouts()),
+        };
+        match siting {
+            Siting::Apart => Ok(()),
+            Siting::Nested => Err(combination("SOURCE and DEST lie in each other", "name two trees that are apart")),
+            Siting::Unknown => Err(combination(
+                "SOURCE and DEST may lie in each other: they are on one host, and what is above them is not known",
+                "run it as a user who may look at the directories above both",
+            )),
         }
-        Ok(())
     }
+}
+
+fn whereabouts(tree: &Tree) -> Result<Whereabouts, Fault> {
+    Ok(tree.whereabouts(&RelPath::root())?)
 }
 
 /// The place at a daemon that a location names.

@@ -80,6 +80,7 @@ impl Planner {
     fn run(mut self, file: Option<PathBuf>, telling: &mut RemovalTelling) -> Result<(), Error> {
         let known = self.shelf.known_device(&self.pair.source.written(), &self.pair.dest.written())?;
         self.need_same_device(&known)?;
+        self.pair.dest.rest();
         let scratch = self.shelf.scratch()?;
         let source = self.listed_source(&scratch.path().join("source"))?;
         let files = source.items().any(|item| item.is_ok_and(|item| item.kind != ItemKind::Dir));
