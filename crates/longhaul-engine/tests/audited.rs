@@ -153,7 +153,9 @@ async fn no_name_goes_behind_one_whose_record_is_lost_and_a_rerun_records_what_w
     let [ours, theirs] = [(); 2].map(|()| Arc::new(Identity::generate().expect("a key")));
     let log = Arc::new(Broken { room: AtomicUsize::new(2), ..Broken::default() });
     let served = config(dir.path(), ours.public());
-    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None)).await.expect("it listens");
+    let service = Service::start_at(served, theirs, Vec::new(), (Some(log.clone()), None), (Vec::new(), None))
+        .await
+        .expect("it listens");
     let reach = Reach::Address { host: "127.0.0.1".to_owned(), port: service.listening()[0].0.port() };
     let remote = Credentials { identity: ours, trust: Arc::new(Anybody), memory: None }.at(reach);
     let place = RemotePath { root: Word::try_from("data").expect("a word"), path: RelPath::root(), slash: true };

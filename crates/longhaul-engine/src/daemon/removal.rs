@@ -99,7 +99,7 @@ pub(super) async fn admit(
     let _root = daemon.live.places.take(config)?;
     let (set, _, base) = daemon.spot(root, path).await?;
     let stop = stop.or(daemon.stop.clone());
-    let (named, audit) = (root.to_owned(), daemon.live.audit.session(client, peer));
+    let (named, audit) = (root.to_owned(), daemon.live.audit.session(client, (client.key, peer)));
     let mover = blocking(move || NameMover::beneath(&set, base, (named, audit), stop)).await?;
     Ok(Removal {
         client: client.name.clone(),
