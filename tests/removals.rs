@@ -232,15 +232,15 @@ fn trees_that_lie_in_each_other_are_refused_whatever_names_lead_to_them() {
     let low = data.join("ds/low");
     symlink(&data, host.path("way")).unwrap();
     let config = |name: &str, dir: &Path| {
-        DaemonConfig::default().root(name, dir, ALL_RIGHTS).root("other", &host.path("srv"), ALL_RIGHTS).client(
-            "tester",
-            host.key(),
-            &[(name, ALL_RIGHTS), ("other", "read")],
-        )
+        let config = DaemonConfig::default().root(name, dir, ALL_RIGHTS);
+        config.client("tester", host.key(), &[(name, ALL_RIGHTS)])
     };
-    let beside = Host::new();
-    let [one, two] = [config("data", &data).start(&host), config("low", &low).start(&beside)];
-    for daemon in [&one, &two] {
+    // Each has a key of its own.
+    let others = [Host::new(), Host::new()];
+    let one = config("data", &data).start(&host);
+    let two = config("low", &low).start(&others[0]);
+    let three = config("all", &host.path("srv")).start(&others[1]);
+    for daemon in [&one, &two, &three] {
         host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
     }
     let local = |path: &str| format!("{}/", host.path(path).display());
@@ -250,10 +250,10 @@ fn trees_that_lie_in_each_other_are_refused_whatever_names_lead_to_them() {
         (local("way/ds"), one.url("data/ds/low/")),
         (local("srv/data/ds"), one.url("data/ds/")),
         (one.url("data/ds/low/"), local("srv")),
-        (one.url("other/data/"), local("way/ds/low")),
-        // Another root, and another daemon with another key.
-        (one.url("other/data/ds/low/"), one.url("data/ds/")),
-        (one.url("other/"), one.url("data/ds/")),
+        (three.url("all/data/"), local("way/ds/low")),
+        // Another root of another daemon.
+        (three.url("all/data/ds/low/"), one.url("data/ds/")),
+        (three.url("all/"), one.url("data/ds/")),
         (two.url("low/"), one.url("data/ds/")),
         (one.url("data/"), two.url("low/")),
     ];

@@ -308,6 +308,8 @@ fn a_forced_command_that_confines_to_nothing_or_to_the_home_is_refused() {
     serve(&[]);
     serve(&[""]);
     assert!(serve(&[&format!("{home}:read,create")]).stderr.contains("may do everything"));
+    // No names are moved away over ssh.
+    assert!(serve(&["only:read,delete"]).stderr.contains("read, create, modify"));
     serve(&[&format!("{home}/..:create")]);
 }
 

@@ -73,7 +73,7 @@ impl Grace {
             let path = PathText::from(tree.named());
             return Err(DiskError::call("move names away from one target of a set at", path, Errno::OPNOTSUPP));
         }
-        let mut tries = (0..TRIES_MAX).map(|_| stand_grace(tree, label));
+        let mut tries = (0..STANDING_TRIES_MAX).map(|_| stand_grace(tree, label));
         // A transfer that ends removes the shelf if it is empty.
         let is_settled =
             |made: &Result<_, DiskError>| !matches!(made, Err(error) if error.kind() == ErrorKind::NotFound);
@@ -335,7 +335,7 @@ fn own_dir((above, at): (&OwnedFd, &[u8]), name: &[u8], kernel: &Kernel) -> Resu
 /// The directory on the shelf with those of all labels.
 const GRACE_NAME: &[u8] = b"grace";
 /// The most times that the grace directory is made once more.
-const TRIES_MAX: usize = 16;
+const STANDING_TRIES_MAX: usize = 16;
 /// The most directories that are remembered to be durable.
 const DURABLE_DIRS_MAX: usize = 4096;
 
