@@ -16,7 +16,7 @@ pub struct Whereabouts {
     pub host: DirMark,
     /// The marks of the directories themselves.
     pub at: Vec<DirMark>,
-    /// Those of all directories above them.
+    /// The marks of all directories above them.
     pub above: Vec<DirMark>,
     /// Whether none above them is missing in that list.
     pub whole: bool,

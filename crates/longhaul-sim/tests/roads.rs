@@ -33,8 +33,8 @@ fn each_planted_bug_of_a_remembered_path_is_found() {
     }
 }
 
-/// Of a train over a line that loses a hundredth so much was lost that a right rate was taken for a
-/// wrong one.
+/// The train of a line that loses a hundredth lost so much that a right rate was taken for a wrong
+/// one.
 #[test]
 fn a_right_rate_that_seems_wrong_by_chance_costs_less_than_half_of_the_beginning() {
     let played = play_many_roads(1_795_953_364, 1, 1, RoadOptions::default());

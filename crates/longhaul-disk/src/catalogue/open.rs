@@ -22,7 +22,7 @@ pub(super) struct OpenCatalogue {
 /// The syncs so far, by the last batch that was written before them.
 #[derive(Debug, Default)]
 struct CatalogueSyncs {
-    /// Those up to this one are durable, but for those of `failed`.
+    /// The batches up to this one are durable, but for those of `failed`.
     durable: u64,
     /// A sync failed that those up to this one waited for. The system says so once: a later sync
     /// that goes well says nothing of them.

@@ -46,7 +46,7 @@ type Stamp = [u8; STAMP_BYTES];
 /// | 36 | 1 |
 /// | 37 | the bits of the algorithms |
 /// | 38, 39 | 0 |
-/// | 40 to 51 | the stamp: 12 bytes of the BLAKE3 of the last change of any kind, and of the birth |
+/// | 40 to 51 | the stamp: 12 bytes of the BLAKE3 of the last change of any kind and the birth |
 /// | 52 to 59 | the second since 1970 in which it was kept |
 /// | 60 to 115 | the checksums, in the order of their bits; zeros behind them |
 /// | 116 to 127 | the first 12 bytes of the BLAKE3 of the bytes before |

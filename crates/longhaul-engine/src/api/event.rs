@@ -72,8 +72,8 @@ pub enum Event {
     /// The initiator of a third-party copy leaves, and the order of this name, hex, goes on without
     /// it.
     Left(String),
-    /// So many names of a third-party copy did not fail, and have no event, as their events would
-    /// have come too slowly. The report counts them.
+    /// The number of names of a third-party copy that did not fail and have no event, as their
+    /// events would have come too slowly. The report counts them.
     Unheard(u64),
     /// Something went wrong; the run may go on (a file) or end (its report then carries the same
     /// fault).

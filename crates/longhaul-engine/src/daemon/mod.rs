@@ -19,10 +19,11 @@
 //! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
 //! disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the rate of each
 //! session; `collect` decides when abandoned partials go. `audit` records what clients do to files,
-//! `asked` a request before it is judged, `tallies` counts, `ending` tells the end of a session, and
-//! `watch` has figures for whoever watches. A client that has a user of this host is served by a
-//! `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh session, whose
-//! paths are an `account`'s; `liveness` shows whether all of it lives. It knows no command line.
+//! `asked` a request before it is judged, `tallies` counts, `ending` tells the end of a session,
+//! and `watch` has figures for whoever watches. A client that has a user of this host is served by
+//! a `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh session,
+//! whose paths are an `account`'s; `liveness` shows whether all of it lives. It knows no command
+//! line.
 
 mod access;
 mod account;

@@ -93,9 +93,7 @@ async fn hear_out(
 ) {
     let peer = control.peer_addr;
     let heard = handshake::hear(&mut control.reader).await;
-    // One of another version may say as much.
-    let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
-    let says_more = heard.as_ref().map_or_else(unspoken, |heard| request::says_more(&heard.request));
+    let says_more = says_more(&heard);
     let hung_up = heard.as_ref().is_err_and(|fault| fault.code == FaultCode::Lost);
     let units = heard.as_ref().map_or(Units::Any, |heard| heard.units);
     if let (Some(link), Ok(_)) = (&daemon.live.link, &heard) {
@@ -131,8 +129,8 @@ async fn hear_out(
                 None => run_session((&daemon, current), control, *admission, units).await,
                 Some(ordered) => {
                     let Ordered { client, judged, asked: wanted } = *ordered;
-                    let (daemon, admitted) = (daemon.clone(), (client, *admission));
-                    order::carry_out((daemon, current), control, admitted, judged, (wanted, asked)).await;
+                    let here = (daemon.clone(), current);
+                    order::carry_out(here, control, (client, *admission), judged, (wanted, asked)).await;
                 }
             }
             daemon.live.spare.freed();
@@ -155,6 +153,12 @@ async fn hear_out(
             }
         }
     }
+}
+
+/// Whether more may come behind the first words. One of another version may say as much.
+fn says_more(heard: &Result<HeardRequest, Fault>) -> bool {
+    let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
+    heard.as_ref().map_or_else(unspoken, |heard| request::says_more(&heard.request))
 }
 
 /// Records a refusal: each one of a client, and of a stranger with a grant as many as of others.
