@@ -33,7 +33,7 @@ impl Tree {
         found.at.push(mark(&boot, dir.place()));
         let (mut here, mut place) = (up(dir.as_fd()), dir.place());
         for _ in 0..LEVELS_MAX {
-            let stat = here.as_ref().map_err(|error| *error).and_then(|here| fstat(here));
+            let stat = here.as_ref().map_err(|error| *error).and_then(fstat);
             // Not everybody may look above.
             let (Ok(dir), Ok(stat)) = (&here, stat) else { break };
             if place_of(&stat) == place {

@@ -231,7 +231,7 @@ fn ended() -> Fault {
 }
 
 /// The names in pieces that fit a message each.
-fn pieces<'n, T>(names: &'n [T], path: impl Fn(&T) -> &RelPath) -> impl Iterator<Item = &'n [T]> {
+fn pieces<T>(names: &[T], path: impl Fn(&T) -> &RelPath) -> impl Iterator<Item = &[T]> {
     let mut left = names;
     std::iter::from_fn(move || {
         let (mut count, mut bytes) = (0, 0);

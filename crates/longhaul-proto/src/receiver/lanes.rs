@@ -56,7 +56,7 @@ enum OnLost {
     /// This side's end is being closed already.
     Wait,
     /// It is closed here.
-    Answer(Message),
+    Answer(Box<Message>),
 }
 
 impl ReceivingLanes {
@@ -95,7 +95,7 @@ impl ReceivingLanes {
             Some(ReceivingLane::Closing) => Ok(OnLost::Wait),
             Some(ReceivingLane::Closed { landed, answered: false }) => {
                 let landed = landed.clone();
-                Ok(OnLost::Answer(self.close(lane, landed, true)))
+                Ok(OnLost::Answer(Box::new(self.close(lane, landed, true))))
             }
             Some(ReceivingLane::Closed { answered: true, .. }) => {
                 Err(Fault::protocol(format_args!("lane {} is lost twice", lane.0)))
@@ -104,7 +104,7 @@ impl ReceivingLanes {
                 Err(Fault::protocol("more lanes are lost than there ever were"))
             }
             // It never joined here, so it has brought nothing.
-            None => Ok(OnLost::Answer(self.close(lane, LandedUnits::default(), true))),
+            None => Ok(OnLost::Answer(Box::new(self.close(lane, LandedUnits::default(), true)))),
         }
     }
 
@@ -178,7 +178,7 @@ impl Receiver {
         match self.lanes.lose(lane)? {
             OnLost::Close => drop(self.begin_closing(lane)),
             OnLost::Wait => {}
-            OnLost::Answer(closed) => self.actions.say(closed),
+            OnLost::Answer(closed) => self.actions.say(*closed),
         }
         Ok(())
     }

@@ -148,8 +148,8 @@ fn a_bearer_is_told_what_its_client_would_be_of_a_root_that_it_may_not_read() {
         lent.need_usable(&scene.daemon).err().map(|fault| (fault.code, fault.message))
     };
     assert_eq!(told(&scene), None);
-    let roots = |rights| BTreeMap::from([("data".to_owned(), rights)]);
-    scene.daemon.config.clients[0].roots = roots(Rights { create: true, ..Rights::default() });
+    let create = Rights { create: true, ..Rights::default() };
+    scene.daemon.config.clients[0].roots = BTreeMap::from([("data".to_owned(), create)]);
     let (code, message) = told(&scene).expect("it may not read");
     assert!(code == FaultCode::Denied && message.contains("no right 'read' on root 'data'"), "{message}");
     scene.daemon.config.clients[0].roots.clear();
@@ -318,6 +318,7 @@ enum Meanwhile {
 }
 
 /// The words of the refusal of a pull by a grant that was good before. `None` if it is admitted.
+#[expect(clippy::disallowed_methods, reason = "what is to be pulled")]
 async fn refusal(meanwhile: Meanwhile) -> Option<String> {
     let (mut scene, now) = (Scene::new(), seconds_since_1970());
     std::fs::write(scene.dir.path().join("x"), b"x").expect("written");

@@ -59,7 +59,7 @@ pub(super) struct FoundName {
 /// Moves the names of one plan away.
 pub(super) enum DestMover<'d> {
     /// On this host, to this grace directory at this path.
-    Here(Grace, PathBuf),
+    Here(Box<Grace>, PathBuf),
     /// At a daemon.
     There(&'d mut FarDest, PlanName),
 }
@@ -168,7 +168,7 @@ impl DestEnd {
             DestEnd::Here { tree, path } => {
                 let label = plan.label();
                 let place = path.join(Grace::place(tree)).join(&label);
-                DestMover::Here(Grace::open(tree, &label)?, place)
+                DestMover::Here(Box::new(Grace::open(tree, &label)?), place)
             }
             DestEnd::There(dest) => DestMover::There(dest, plan),
         })
