@@ -22,7 +22,7 @@ fn the_roots_of_a_daemon_are_those_that_the_key_may_see() {
         assert_eq!(outcome.stdout_text(), "half/\nopen/\n", "{outcome}");
     }
     let long = client.run(["ls", "-l", &daemon.url("")]).succeed();
-    assert_eq!(long.stdout_text(), "half/  create\nopen/  read,create,modify\n", "{long}");
+    assert_eq!(long.stdout_text(), "half/  create\nopen/  read,create,modify,delete\n", "{long}");
     let outcome = client.run(["ls", &daemon.url("hidden/")]).fail(4);
     let unknown = client.run(["ls", &daemon.url("nothing/")]).fail(4);
     assert!(unknown.stderr.contains("without a root") && !unknown.stderr.contains("HOST"), "{unknown}");

@@ -138,7 +138,7 @@ fn drops_of_a_receiver_with_a_small_buffer_are_its_own_and_its_lane_is_held_to_w
     assert!(dropped > 0 && feed.dropped > 0 && feed.held.len() >= HELD_STATUSES, "{context}");
     // None of it is a loss of the path.
     let (own, beyond) = (path.road().own_loss(), path.road().loss_beyond());
-    assert!(own.is_some_and(|own| own < 0.01) && beyond.is_some_and(|beyond| beyond < 0.02), "{context}");
+    assert!(own.is_some_and(|own| own < 0.01) && beyond.is_some_and(|beyond| beyond < BEYOND_MAX), "{context}");
     assert!(!path.is_broken(), "{context}");
     assert!(feed.held.iter().all(|rate| (*rate as f64) <= feed.most()), "{context}");
     path.end(LaneId(0));
@@ -147,3 +147,6 @@ fn drops_of_a_receiver_with_a_small_buffer_are_its_own_and_its_lane_is_held_to_w
 /// Bytes of the receive buffer: as good as none, so that what comes while the thread is at work is
 /// dropped.
 const BUFFER: usize = 2048;
+/// The part of the packets that may pass for lost on the path: drops are counted by mean runs, and
+/// some statuses of two thousand packets are off by 40. Were drops losses, it would be a third.
+const BEYOND_MAX: f64 = 0.05;
