@@ -7,11 +7,13 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 
 use crate::codes::code_of_name;
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
+use crate::ids::{
+    Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, QueueId, ShardId, SiteId,
+};
 use crate::rows::{
-    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease, Link, LinkState,
-    Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment,
-    Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+    BackOff, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader,
+    Lease, Link, LinkState, ManifestSignature, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part,
+    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
 };
 use crate::store::{FaultSum, ShardSum};
 
@@ -123,6 +125,29 @@ impl<'a> Columns<'a> {
             omitted: self.count()?,
             hooks: self.text()?.parse().map_err(|_| bad("hooks are none"))?,
         })
+    }
+
+    /// A row of `signature`.
+    pub fn signature(&mut self) -> Read<CampaignSignature> {
+        let (campaign, owner, at) = (CampaignId(self.count()?), self.bytes()?, self.micros()?);
+        let (spec, roots, manifest) = (self.bytes()?, self.0.bytes()?, self.maybe_bytes()?);
+        let manifest = match (roots, manifest) {
+            (None, None) => None,
+            (Some(roots), Some(signature)) => {
+                let (whole, rest) = roots.as_chunks::<32>();
+                if !rest.is_empty() {
+                    return Err(JobsError::BadRow("digests of manifests are cut off"));
+                }
+                Some(ManifestSignature { roots: whole.to_vec(), signature })
+            }
+            _ => return Err(JobsError::BadRow("the signature of manifests is one half")),
+        };
+        Ok(CampaignSignature { campaign, owner, at, spec, manifest })
+    }
+
+    /// The id of a queue.
+    pub fn queue_id(&mut self) -> Read<QueueId> {
+        Ok(QueueId(self.bytes()?))
     }
 
     /// A row of `omitted`.
@@ -382,6 +407,17 @@ pub const fn number_of_notice(kind: NoticeKind) -> i64 {
         NoticeKind::Campaign => 1,
         NoticeKind::Fault => 2,
     }
+}
+
+/// The column `roots` of a signature.
+pub fn bytes_of_roots(signature: &ManifestSignature) -> Vec<u8> {
+    signature.roots.concat()
+}
+
+/// Campaigns that are passed over, as a text that databases read: their numbers, with commas
+/// between them.
+pub fn text_of_campaigns(campaigns: &[CampaignId]) -> String {
+    campaigns.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// The column `hold` of a shard.

@@ -32,6 +32,9 @@ pub enum JobsError {
     /// There is no such site.
     #[error("there is no site {}", .0.0)]
     NoSite(SiteId),
+    /// The site cannot be as it is wished.
+    #[error("the site '{0}' cannot be so: {1}")]
+    BadSite(String, &'static str),
     /// There is no such shard.
     #[error("there is no shard {}", .0.0)]
     NoShard(ShardId),

@@ -97,6 +97,15 @@ impl Identity {
         self.public
     }
 
+    /// The Ed25519 signature of a message. Whoever has messages signed begins each with words of
+    /// their own, so that none can be taken for that of another use of the key; TLS begins its with
+    /// 64 spaces.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes.copy_from_slice(self.pair.sign(message).as_ref());
+        bytes
+    }
+
     /// The key in the form that rustls takes.
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
@@ -159,6 +168,16 @@ mod tests {
             "{again}"
         );
         assert_eq!(Identity::load(&path).unwrap().public(), identity.public());
+    }
+
+    #[test]
+    fn a_signature_is_of_one_message_and_one_key() {
+        let (identity, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let signature = identity.sign(b"a message");
+        assert!(identity.public().has_signed(b"a message", &signature));
+        assert!(!identity.public().has_signed(b"a messagf", &signature));
+        assert!(!other.public().has_signed(b"a message", &signature));
+        assert!(!PublicKey::from_bytes([0xff; 32]).has_signed(b"a message", &signature), "bytes that are no key");
     }
 
     #[test]

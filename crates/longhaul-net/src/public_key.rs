@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::digest;
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -33,6 +34,11 @@ impl PublicKey {
     pub fn fingerprint(&self) -> String {
         let digest = digest::digest(&digest::SHA256, &self.0);
         digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether a signature of a message was made with the private half.
+    pub fn has_signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
     }
 
     /// The key as TLS shows it: a SubjectPublicKeyInfo in DER (RFC 8410).

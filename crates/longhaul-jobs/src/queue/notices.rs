@@ -44,8 +44,8 @@ pub enum Telling {
     HandedBack,
 }
 
-/// Notices of shards and faults that wait for a hook of a campaign at a time. What happens while so
-/// many wait is not told to that hook; the end of the campaign always is.
+/// Notices of shards and faults that wait for a hook of a campaign behind a leader's turn. What
+/// happens while so many wait is not told to that hook; the end of the campaign always is.
 pub const NOTICES_MAX: u64 = 10_000;
 /// Notices to a hook of a campaign that were given up and are kept: the last ones.
 const GIVEN_UP_MAX: usize = 1000;
@@ -197,11 +197,14 @@ pub(super) fn note_campaign(rows: &mut dyn Rows, campaign: &Campaign) -> Result<
     note(rows, campaign, &event)
 }
 
+/// Bounds the notices of a campaign that wait. The leader does so: movers that end with shards
+/// would be in each other's way if each of them counted what all write.
+pub(super) fn bound_waiting(rows: &mut dyn Rows, campaign: &Campaign) -> Result<(), JobsError> {
+    campaign.hooks.all().iter().try_for_each(|wish| rows.trim_waiting(campaign.id, &wish.key, NOTICES_MAX))
+}
+
 fn note(rows: &mut dyn Rows, campaign: &Campaign, event: &NoticeEvent) -> Result<(), JobsError> {
     for hook in campaign.hooks.told_of(event.kind) {
-        if event.kind != NoticeKind::Campaign && rows.count_notices(campaign.id, hook)? >= NOTICES_MAX {
-            continue;
-        }
         let number = rows.next_number()?;
         let (hook, event, delivery) = (hook.clone(), event.clone(), Delivery::default());
         rows.put_notice(&Notice { number, hook, campaign: campaign.id, event, delivery })?;

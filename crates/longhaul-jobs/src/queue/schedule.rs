@@ -12,11 +12,12 @@ use std::collections::BTreeSet;
 
 use longhaul_core::FaultCode;
 
+use super::admit::{Admission, AdmitAll};
 use super::finish::VAIN_MAX;
 use super::{campaign_of, given_back, notices, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
-use crate::ids::{CampaignId, Due, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
+use crate::ids::{CampaignId, Due, LinkId, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
 use crate::retry::PAUSE_MAX;
 use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, NoticeKind, ShardKind, ShardState};
 use crate::store::Rows;
@@ -82,24 +83,46 @@ pub fn resign(rows: &mut dyn Rows, who: MoverId) -> Result<(), JobsError> {
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.
 pub fn schedule(rows: &mut dyn Rows, who: MoverId, term: u64) -> Result<Option<Scheduled>, JobsError> {
+    schedule_among(rows, who, term, &AdmitAll)
+}
+
+/// The same, of a leader that moves some campaigns itself. It makes shards of the others ready too,
+/// and counts them apart: those that only other movers claim never take the room of those that it
+/// can claim, nor the other way round.
+///
+/// # Errors
+/// As [`schedule`], and those of the admission.
+pub fn schedule_among(
+    rows: &mut dyn Rows,
+    who: MoverId,
+    term: u64,
+    among: &dyn Admission,
+) -> Result<Option<Scheduled>, JobsError> {
     if rows.leader()?.is_none_or(|leader| leader.term != term || leader.holder != who) {
         return Ok(None);
     }
     let mut scheduled = Scheduled { lapsed: sweep(rows)?, ..Scheduled::default() };
-    let (mut running, mut skipped) = (Vec::new(), BTreeSet::new());
+    let (mut running, mut of_others, mut skipped) = (Vec::new(), Vec::new(), BTreeSet::new());
     for id in rows.campaign_ids()? {
         match spare(running_or_done(rows, id))? {
             None => {
                 skipped.insert(id);
             }
-            Some(Turn::Running(campaign)) => running.push(*campaign),
+            Some(Turn::Running(campaign)) if among.admits(rows, &campaign)? => running.push(*campaign),
+            Some(Turn::Running(campaign)) => of_others.push(*campaign),
             Some(Turn::Done) => scheduled.done += 1,
             Some(Turn::Still) => {}
         }
     }
     for link in rows.links()? {
         if link.state == LinkState::Open {
-            scheduled.readied += fill(rows, &link, &running, &mut skipped)?;
+            let mut ready_of_others = 0;
+            for campaign in &of_others {
+                ready_of_others += ready_of(rows, campaign.id, link.id)?;
+            }
+            let ready = rows.count_ready(link.id)?.saturating_sub(ready_of_others);
+            scheduled.readied += fill(rows, &link, (&running, ready), &mut skipped)?;
+            scheduled.readied += fill(rows, &link, (&of_others, ready_of_others), &mut skipped)?;
         }
     }
     scheduled.skipped = skipped.len() as u64;
@@ -131,6 +154,7 @@ fn running_or_done(rows: &mut dyn Rows, id: CampaignId) -> Result<Turn, JobsErro
     if campaign.state != CampaignState::Running {
         return Ok(Turn::Still);
     }
+    notices::bound_waiting(rows, &campaign)?;
     if !is_settled(rows, id)? {
         return Ok(Turn::Running(Box::new(campaign)));
     }
@@ -169,6 +193,12 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
     Ok(lapsed.len() as u64)
 }
 
+/// Ready shards of a campaign on a link.
+fn ready_of(rows: &mut dyn Rows, campaign: CampaignId, link: LinkId) -> Result<u64, JobsError> {
+    let sums = spare(rows.shard_sums(campaign))?.unwrap_or_default();
+    Ok(sums.iter().filter(|sum| (sum.link, sum.kind) == (link, ShardKind::Ready)).map(|sum| sum.shards).sum())
+}
+
 /// A campaign that may have shards made ready on a link.
 struct Contender<'a> {
     campaign: &'a Campaign,
@@ -177,16 +207,16 @@ struct Contender<'a> {
     used: u64,
 }
 
-/// Makes shards of a link ready, as far as there is room.
+/// Makes shards of some campaigns ready on a link where they have so many, as far as there is room.
 fn fill(
     rows: &mut dyn Rows,
     link: &Link,
-    running: &[Campaign],
+    (running, ready): (&[Campaign], u64),
     skipped: &mut BTreeSet<CampaignId>,
 ) -> Result<u64, JobsError> {
     let now = rows.now()?;
     let most = (u64::from(link.movers) * READY_FOR_PERMIT).min(READIED_AT_A_TURN);
-    let room = most.saturating_sub(rows.count_ready(link.id)?);
+    let room = most.saturating_sub(ready);
     let mut contenders = Vec::new();
     for campaign in running {
         let closed = link.rate_at(now).and(campaign.calendar.at(now)) == Allowance::Closed;

@@ -23,6 +23,7 @@ pub fn fault_of_jobs(error: &JobsError) -> Fault {
         JobsError::NoCampaign(_) => (FaultCode::NotFound, "'longhaul job ls' lists the campaigns"),
         JobsError::NameTaken(_) => (FaultCode::Usage, "give another name with --name"),
         JobsError::BadName(_) => (FaultCode::Usage, "give a name that can be typed with --name"),
+        JobsError::BadSite(..) => (FaultCode::Usage, "'longhaul job site' lists the sites, and the hosts of each"),
         JobsError::WrongState { .. } => (FaultCode::Usage, "'longhaul job show' tells how far the campaign is"),
         JobsError::PlanTakenBack(_) => (FaultCode::Busy, "plan it again: sources are not listed anew"),
         JobsError::TooMuch(_) => (FaultCode::Unsupported, "split it into several campaigns"),

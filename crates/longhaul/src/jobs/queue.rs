@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_jobs::queue::Admission;
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
 };
@@ -44,7 +45,12 @@ pub enum QueueStore {
 
 /// A queue that several tasks use at once.
 #[derive(Clone)]
-pub struct SharedQueue(Arc<Mutex<QueueStore>>);
+pub struct SharedQueue {
+    store: Arc<Mutex<QueueStore>>,
+    /// The store of heartbeats: of a database it is another connection, so that no transaction of
+    /// this process, which may be tried for half a minute, keeps a lease from being renewed.
+    beats: Arc<Mutex<QueueStore>>,
+}
 
 impl QueuePlace {
     /// The place that was named, or this user's file. Passwords of databases are those of the
@@ -107,6 +113,11 @@ impl QueuePlace {
         }
     }
 
+    /// Whether it is in a file, which its user alone can write to, and not in a database.
+    pub fn is_file(&self) -> bool {
+        matches!(self.0, Kind::File(_))
+    }
+
     /// The place of the manifests of its campaigns: beside a file; where a URL says.
     pub fn shelf(&self) -> Shelf {
         match &self.0 {
@@ -154,7 +165,15 @@ fn manifests_beside(path: &Path) -> PathBuf {
 impl SharedQueue {
     /// A queue over an open store.
     pub fn new(store: QueueStore) -> SharedQueue {
-        SharedQueue(Arc::new(Mutex::new(store)))
+        let beats = match &store {
+            QueueStore::File(_) => None,
+            QueueStore::Database(store) => {
+                let beside = store.beside().inspect_err(|error| tracing::debug!(%error, "heartbeats wait their turn"));
+                beside.ok().map(|beside| Arc::new(Mutex::new(QueueStore::Database(beside))))
+            }
+        };
+        let store = Arc::new(Mutex::new(store));
+        SharedQueue { beats: beats.unwrap_or_else(|| Arc::clone(&store)), store }
     }
 
     /// Carries out a transaction on a thread that may wait.
@@ -165,22 +184,45 @@ impl SharedQueue {
         &self,
         work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
     ) -> Result<T, JobsError> {
-        let store = Arc::clone(&self.0);
-        let done = tokio::task::spawn_blocking(move || {
-            // A transaction that panicked was rolled back: the store is as it was before.
-            store.lock().unwrap_or_else(PoisonError::into_inner).transact(work)
-        });
-        done.await.unwrap_or_else(|error| Err(JobsError::store(error)))
+        transact(Arc::clone(&self.store), work).await
+    }
+
+    /// Carries out the transaction of a heartbeat, which does not wait for others of this process
+    /// if the queue is in a database.
+    ///
+    /// # Errors
+    /// The errors of the rule, and of the store.
+    pub async fn transact_beat<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
+    ) -> Result<T, JobsError> {
+        transact(Arc::clone(&self.beats), work).await
     }
 }
 
+async fn transact<T: Send + 'static>(
+    store: Arc<Mutex<QueueStore>>,
+    work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
+) -> Result<T, JobsError> {
+    let done = tokio::task::spawn_blocking(move || {
+        // A transaction that panicked was rolled back: the store is as it was before.
+        store.lock().unwrap_or_else(PoisonError::into_inner).transact(work)
+    });
+    done.await.unwrap_or_else(|error| Err(JobsError::store(error)))
+}
+
 /// Whether nothing is left on these links that could be moved without a user, of one campaign or of
-/// all: what is planned, held, cancelled, or on a link that is not open waits for one. A campaign
-/// whose row makes no sense is passed over.
+/// all: what is planned, held, cancelled, or on a link that is not open waits for one, and so do
+/// campaigns that are not admitted. A campaign whose row makes no sense is passed over.
 ///
 /// # Errors
 /// The errors of the store.
-pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId]) -> Result<bool, JobsError> {
+pub fn is_drained(
+    rows: &mut dyn Rows,
+    only: Option<CampaignId>,
+    among: &[LinkId],
+    admission: &dyn Admission,
+) -> Result<bool, JobsError> {
     let links = rows.links()?;
     for id in rows.campaign_ids()? {
         if only.is_some_and(|only| only != id) {
@@ -190,7 +232,10 @@ pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId
             Err(error) if error.is_of_rows() => continue,
             other => other?,
         };
-        let runs = campaign.is_some_and(|campaign| campaign.state == CampaignState::Running);
+        let runs = match &campaign {
+            Some(campaign) if campaign.state == CampaignState::Running => admission.admits(rows, campaign)?,
+            _ => false,
+        };
         let is_open = |id| links.iter().any(|link| link.id == id && link.state == LinkState::Open);
         for sum in rows.shard_sums(id)?.into_iter().filter(|sum| among.contains(&sum.link)) {
             let moves = match sum.kind {

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 63] = [
+const EVENTS: [Event; 64] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -52,6 +52,7 @@ const EVENTS: [Event; 63] = [
     ("job_hook", None, "JobHookBody"),
     ("job_omitted", None, "JobOmittedBody"),
     ("job_fault", None, "JobFaultBody"),
+    ("job_site", None, "JobSiteBody"),
     ("job_shard", None, "JobShardBody"),
     ("summary", Some("job"), "JobSummaryBody"),
     ("listening", None, "Listening"),
