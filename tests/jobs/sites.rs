@@ -9,6 +9,7 @@ use crate::fixture::Host;
 fn hosts_are_given_a_site_and_movers_go_on_within_its_bounds() {
     let host = &Host::new();
     host.run(["job", "site"]).fail(3);
+    host.run(["job", "site", "dtn1:7214", "--movers-in", "3"]).succeed();
     let set =
         host.run(["job", "site", "far", "--host", "a.example", "--host", "[::1]:80", "--movers-in", "2"]).succeed();
     assert_eq!(set.stdout_text(), "far: 2 movers in, 64 out; its hosts: a.example:7214, [::1]:80\n");
@@ -23,6 +24,7 @@ fn hosts_are_given_a_site_and_movers_go_on_within_its_bounds() {
         (&["job", "site", "near", "--host", "a b"], "HOST[:PORT]"),
         (&["job", "site", "near", "--drop", "a.example"], "no host of that site"),
         (&["job", "site", "a.example", "--host", "b.example"], "has no hosts of its own"),
+        (&["job", "site", "dtn1", "--movers-in", "2"], "its port"),
     ] {
         let refused = host.run(args).fail(2);
         assert!(refused.stderr.contains(said), "{refused}");
@@ -32,4 +34,20 @@ fn hosts_are_given_a_site_and_movers_go_on_within_its_bounds() {
     host.run(["job", "plan", "all"]).succeed();
     host.run(["job", "run", "--drain", "--movers", "4"]).succeed();
     assert_eq!(counts(&left(host, "all")), [101, 0, 0]);
+}
+
+#[test]
+fn a_user_whose_key_cannot_be_made_adds_unsigned_campaigns_to_a_queue_in_a_file() {
+    let host = &Host::new();
+    plant(&host.path("ds"));
+    let home = host.path("no-home");
+    std::os::unix::fs::symlink(host.path("nowhere/config"), &home).unwrap();
+    let run = |args: &[&str]| {
+        host.run(args).env("XDG_CONFIG_HOME", &home).env("LONGHAUL_QUEUE", host.path("queue.db")).succeed()
+    };
+    let added = run(&["job", "add", "--name", "all", "ds", "to"]);
+    assert!(added.stderr.contains("nobody signs the campaign: "), "{added}");
+    run(&["job", "plan", "all"]);
+    run(&["job", "run", "--drain"]);
+    assert!(host.path("to/ds").is_dir());
 }

@@ -39,6 +39,8 @@ pub struct PostgresStore {
     /// Transactions that wait for their turn from the beginning, as others were in the way of the
     /// last ones.
     in_turn: u32,
+    /// As many as that behind each conflict.
+    turns: u32,
     /// The lock of a first try. A user who may only look has none, and may not take it.
     beside_others: &'static str,
     /// A rule is at work, or one panicked: then its transaction is open yet.
@@ -84,12 +86,14 @@ impl PostgresStore {
 
     fn over(connection: Connection, dialling: Dialling) -> Result<PostgresStore, PostgresError> {
         let name = random().map_err(|words| PostgresError::Failed { place: dialling.place.clone(), words })?;
-        let (dialling, in_turn, beside_others, at_work) = (Box::new(dialling), 0, BESIDE_OTHERS, false);
-        Ok(PostgresStore { connection, dialling, name, in_turn, beside_others, at_work, clock: None })
+        let (in_turn, turns, beside_others, at_work) = (0, IN_TURN, BESIDE_OTHERS, false);
+        let dialling = Box::new(dialling);
+        Ok(PostgresStore { connection, dialling, name, in_turn, turns, beside_others, at_work, clock: None })
     }
 
     /// The same queue over a connection of its own, which is dialled when it is used first: its
-    /// transactions do not wait for those of this store.
+    /// transactions do not wait for those of this store. They are short ones, of which only the try
+    /// behind a conflict waits for its turn.
     ///
     /// # Errors
     /// [`PostgresError::Failed`] if this host has no thread or no random numbers for it.
@@ -98,7 +102,16 @@ impl PostgresStore {
         let dialling = Dialling::clone(&self.dialling);
         let connection = Connection::new(dialling.clone()).map_err(failed)?;
         let store = PostgresStore::over(connection, dialling)?;
-        Ok(PostgresStore { beside_others: self.beside_others, ..store })
+        Ok(PostgresStore { beside_others: self.beside_others, turns: 1, ..store })
+    }
+
+    /// Finds out whether the server gives this store its connection, by one try.
+    ///
+    /// # Errors
+    /// [`PostgresError::Away`], [`PostgresError::Denied`] and others of a server that does not.
+    pub fn dial(&self) -> Result<(), PostgresError> {
+        let dialled = self.begin("READ COMMITTED", "").and_then(|()| self.connection.batch("COMMIT"));
+        dialled.map_err(|failure| failure.error(self.connection.place()))
     }
 
     /// The same queue, whose transactions have the time of another clock than the server's.
@@ -250,7 +263,7 @@ impl Store for PostgresStore {
                 return Err(self.said(failure));
             }
             let longest = if let Failure::Conflict(_) = failure {
-                self.in_turn = IN_TURN;
+                self.in_turn = self.turns;
                 PAUSE_CONFLICT
             } else {
                 PAUSE_AWAY

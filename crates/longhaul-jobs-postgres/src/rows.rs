@@ -393,14 +393,15 @@ impl Rows for PostgresRows<'_> {
         self.one(Statement::Notice, vec![n(number)?], |columns| columns.notice())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        let (now, latest) = bounds(due)?;
-        self.one(Statement::FirstNotice, vec![Value::text(hook.as_str()), now, latest], |columns| columns.notice())
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        let ((now, latest), passed_over) = (bounds(due)?, Value::Text(Some(text_of_campaigns(passed_over))));
+        let values = vec![Value::text(hook.as_str()), now, latest, passed_over];
+        self.one(Statement::FirstNotice, values, |columns| columns.notice())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        let (now, latest) = bounds(due)?;
-        self.write(Statement::GiveUpFirstNotice, vec![Value::text(hook.as_str()), now, latest])
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        let ((now, latest), passed_over) = (bounds(due)?, Value::Text(Some(text_of_campaigns(passed_over))));
+        self.write(Statement::GiveUpFirstNotice, vec![Value::text(hook.as_str()), now, latest, passed_over])
     }
 
     fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {

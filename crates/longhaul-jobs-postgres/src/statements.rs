@@ -161,12 +161,12 @@ statements! {
     Notice = concat!("SELECT ", notice!(), " FROM notice WHERE number = $1");
     /// The first that no other transaction has locked, and it is locked.
     FirstNotice = concat!("SELECT ", notice!(), " FROM notice
-        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
-        FOR UPDATE SKIP LOCKED");
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3)
+        AND campaign <> ALL (string_to_array($4, ',')::bigint[]) ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED");
     /// Finds again the one that this transaction has locked.
     GiveUpFirstNotice = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
-        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
-        FOR UPDATE SKIP LOCKED)";
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3)
+        AND campaign <> ALL (string_to_array($4, ',')::bigint[]) ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)";
     /// The ends of campaigns, of kind 1, are not among them.
     TrimWaiting = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
         WHERE campaign = $1 AND hook = $2 AND given_up = 0 AND kind <> 1 ORDER BY number OFFSET $3)";

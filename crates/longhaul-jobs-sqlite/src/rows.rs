@@ -447,18 +447,19 @@ impl Rows for SqliteRows<'_> {
         self.one("SELECT * FROM notice WHERE number = ?", params![number(at)?], |columns| columns.notice())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        let (now, latest) = bounds(due)?;
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        let ((now, latest), passed_over) = (bounds(due)?, text_of_campaigns(passed_over));
         let statement = "SELECT * FROM notice WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?)
-            ORDER BY number LIMIT 1";
-        self.one(statement, params![hook.as_str(), now, latest], |columns| columns.notice())
+            AND campaign NOT IN (SELECT value FROM json_each('[' || ? || ']')) ORDER BY number LIMIT 1";
+        self.one(statement, params![hook.as_str(), now, latest, passed_over], |columns| columns.notice())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        let (now, latest) = bounds(due)?;
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        let ((now, latest), passed_over) = (bounds(due)?, text_of_campaigns(passed_over));
         let statement = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
-            WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?) ORDER BY number LIMIT 1)";
-        self.write(statement, params![hook.as_str(), now, latest])
+            WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?)
+            AND campaign NOT IN (SELECT value FROM json_each('[' || ? || ']')) ORDER BY number LIMIT 1)";
+        self.write(statement, params![hook.as_str(), now, latest, passed_over])
     }
 
     fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {

@@ -300,6 +300,7 @@ impl<'a> Columns<'a> {
 
     fn notice_event(&mut self) -> Read<NoticeEvent> {
         let kind = NoticeKind::ALL.get(self.small()? as usize).copied();
+        let kind = kind.ok_or(JobsError::BadRow("there is no such event"))?;
         let (shard, link, fence) = (self.maybe_count()?, self.maybe_count()?, self.maybe_count()?);
         let shard = match (shard, link, fence) {
             (Some(id), Some(link), Some(fence)) => {
@@ -308,9 +309,9 @@ impl<'a> Columns<'a> {
             _ => None,
         };
         Ok(NoticeEvent {
-            kind: kind.ok_or(JobsError::BadRow("there is no such event"))?,
+            kind,
             shard,
-            state: PlainText::from(self.text()?),
+            state: PlainText::from(state_of_notice(kind, &self.text()?)?),
             total: self.amount()?,
             done: self.amount()?,
             failed: self.amount()?,
@@ -400,6 +401,18 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
     }
 }
 
+/// The name of a state to which a shard or a campaign came. Hooks are given no other text that
+/// somebody wrote there.
+fn state_of_notice(kind: NoticeKind, text: &str) -> Read<&'static str> {
+    let of_shards = ShardKind::ALL.map(ShardKind::name);
+    let of_campaigns = CampaignState::ALL.map(CampaignState::name);
+    let mut known = match kind {
+        NoticeKind::Shard | NoticeKind::Fault => of_shards.iter(),
+        NoticeKind::Campaign => of_campaigns.iter(),
+    };
+    known.find(|name| **name == text).copied().ok_or(JobsError::BadRow("an event has no such state"))
+}
+
 /// The column `kind` of a notice: its place among all kinds.
 pub const fn number_of_notice(kind: NoticeKind) -> i64 {
     match kind {
@@ -445,4 +458,23 @@ fn hold_of_text(text: &str) -> Option<Hold> {
 
 fn blame_of_name(name: &str) -> Option<Blame> {
     [Blame::Local, Blame::Peer, Blame::Path, Blame::Bug].into_iter().find(|blame| blame.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_name_of_a_state_and_no_other_text() {
+        assert_eq!(state_of_notice(NoticeKind::Shard, "partial").unwrap(), "partial");
+        assert_eq!(state_of_notice(NoticeKind::Campaign, "cancelled").unwrap(), "cancelled");
+        for (kind, text) in [
+            (NoticeKind::Campaign, "partial"),
+            (NoticeKind::Fault, "running"),
+            (NoticeKind::Shard, "$(reboot)"),
+            (NoticeKind::Shard, ""),
+        ] {
+            assert!(matches!(state_of_notice(kind, text), Err(JobsError::BadRow(_))), "{text}");
+        }
+    }
 }

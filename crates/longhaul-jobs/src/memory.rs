@@ -359,13 +359,19 @@ impl Rows for Memory {
         Ok(self.notices.get(&number).cloned())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError> {
+    fn first_notice(
+        &mut self,
+        hook: &HookKey,
+        due: Due,
+        passed_over: &[CampaignId],
+    ) -> Result<Option<Notice>, JobsError> {
         let is_due = |notice: &&Notice| !notice.delivery.given_up && due.has_passed(notice.delivery.not_before);
-        Ok(self.notices.values().filter(|notice| notice.hook == *hook).find(is_due).cloned())
+        let mut of_hook = self.notices.values().filter(|notice| notice.hook == *hook).filter(is_due);
+        Ok(of_hook.find(|notice| !passed_over.contains(&notice.campaign)).cloned())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError> {
-        let Some(mut notice) = self.first_notice(hook, due)? else { return Ok(()) };
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Result<(), JobsError> {
+        let Some(mut notice) = self.first_notice(hook, due, passed_over)? else { return Ok(()) };
         notice.delivery.given_up = true;
         self.put_notice(&notice)
     }

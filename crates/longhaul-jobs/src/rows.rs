@@ -359,6 +359,15 @@ pub struct Leader {
 }
 
 impl CampaignState {
+    /// All states.
+    pub const ALL: [CampaignState; 5] = [
+        CampaignState::Planning,
+        CampaignState::Running,
+        CampaignState::Held,
+        CampaignState::Done,
+        CampaignState::Cancelled,
+    ];
+
     /// The name that people see.
     pub const fn name(self) -> &'static str {
         match self {

@@ -158,11 +158,17 @@ pub trait Rows {
     fn remove_notice(&mut self, number: u64) -> Result<(), JobsError>;
     /// A notice.
     fn notice(&mut self, number: u64) -> Result<Option<Notice>, JobsError>;
-    /// The notice to a hook with the lowest number that is not given up, and whose time has come. A
-    /// backend with row locks gives the first that no other transaction has locked, and locks it.
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError>;
+    /// The notice to a hook with the lowest number that is not given up, whose time has come, and
+    /// whose campaign is not passed over. A backend with row locks gives the first that no other
+    /// transaction has locked, and locks it.
+    fn first_notice(
+        &mut self,
+        hook: &HookKey,
+        due: Due,
+        passed_over: &[CampaignId],
+    ) -> Result<Option<Notice>, JobsError>;
     /// Gives that notice up, though nothing of its row may make sense.
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError>;
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Result<(), JobsError>;
     /// Removes the notices of a campaign's shards and faults to a hook that are not given up, but
     /// for so many with the lowest numbers.
     fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Result<(), JobsError>;

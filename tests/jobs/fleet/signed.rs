@@ -4,9 +4,12 @@
 //! Takes a server of its own, whose rows it changes by SQL, as whoever may write to the database
 //! can; gives tests. Must not know the rules of the queue.
 
+use std::time::Instant;
+
 use super::{Fleet, counts};
-use crate::fixture::postgres::Postgres;
-use crate::fixture::{Host, Outcome, Run, files};
+use crate::fixture::postgres::{ADMIN, Postgres};
+use crate::fixture::{Host, Outcome, Run, Site, files};
+use crate::jobs::PATIENCE;
 
 /// Adds and plans a campaign of one file of this host.
 fn plan(fleet: &Fleet, name: &str) {
@@ -82,7 +85,10 @@ fn a_mover_moves_campaigns_of_owners_that_it_trusts_and_unsigned_ones_if_it_is_t
     plan(&fleet, "one");
     host.run(["key", "generate", "--identity", "other"]).succeed();
     let by_other = |more: &[&str]| drains(&fleet).args(["--identity", "other"]).args(more);
-    assert_refused(&by_other(&[]).fail(4), "one", "is not one of this mover's", host.key());
+    // What others may move is no failure of this mover, unless it was named.
+    assert_refused(&by_other(&[]).succeed(), "one", "is not one of this mover's", host.key());
+    let named = fleet.run(["job", "run", "one", "--drain", "--identity", "other"]).fail(4);
+    assert_refused(&named, "one", "is not one of this mover's", host.key());
     let refused = by_other(&["--owner", "lhk1:none"]).fail(2);
     assert!(refused.stderr.contains("--owner"), "{refused}");
     assert!(!stands(&fleet, "one"));
@@ -96,8 +102,55 @@ fn a_mover_moves_campaigns_of_owners_that_it_trusts_and_unsigned_ones_if_it_is_t
     assert!(refused.stderr.contains("was signed by"), "{refused}");
     fleet.run(["job", "plan", "two"]).succeed();
     server.sql("postgres", "DELETE FROM longhaul.signature");
-    assert_refused(&drains(&fleet).fail(4), "two", "nobody has signed it", "--allow-unsigned");
+    let another = drains(&fleet).args(["--allow-unsigned", "one"]).succeed();
+    assert_refused(&another, "two", "nobody has signed it", "--allow-unsigned NAME");
+    fleet.run(["job", "run", "two", "--drain"]).fail(4);
     assert!(!stands(&fleet, "two"));
-    drains(&fleet).args(["--allow-unsigned"]).succeed();
+    drains(&fleet).args(["--allow-unsigned", "two"]).succeed();
     assert!(stands(&fleet, "two"));
+}
+
+#[test]
+fn a_campaign_that_the_database_bends_while_it_is_added_is_not_signed() {
+    let server = Postgres::start();
+    let host = &Host::new();
+    let fleet = Fleet { host, queue: server.url("postgres") };
+    plan(&fleet, "good");
+    let spec = "convert_to(replace(convert_from(NEW.spec, 'UTF8'), '/to-', '/tu-'), 'UTF8')";
+    let bend = format!(
+        "CREATE FUNCTION bend() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.spec := {spec}; RETURN NEW; END $$;
+        CREATE TRIGGER bend BEFORE INSERT ON longhaul.campaign FOR EACH ROW EXECUTE FUNCTION bend()"
+    );
+    server.sql("postgres", &bend);
+    files::make(host.path("bent/f"), 1, 1000);
+    let refused = fleet.run(["job", "add", "--name", "bent", "bent", "to-bent"]).fail(4);
+    assert!(refused.stderr.contains("gives back something else than what was written"), "{refused}");
+    assert_eq!(server.sql("postgres", "SELECT name FROM longhaul.campaign"), "good", "nor is it there");
+}
+
+#[test]
+fn a_mover_that_gets_no_second_connection_raises_its_claim_over_the_first_one() {
+    let server = Postgres::start();
+    let site = Site::new();
+    let host = &site.client;
+    server.sql("postgres", "CREATE ROLE few LOGIN; GRANT CREATE ON DATABASE postgres TO few");
+    let fleet = Fleet { host, queue: server.url("postgres").replace(&format!("//{ADMIN}@"), "//few@") };
+    files::make(host.path("ds/f"), 1, 1000);
+    fleet.run(["job", "add", "--name", "all", "ds", &site.url("in")]).succeed();
+    fleet.run(["job", "plan", "all"]).succeed();
+    drains(&fleet).succeed();
+    // As behind a restore: the destination has seen a claim that the queue does not know of.
+    let fence = |set: &str| server.sql("postgres", &format!("UPDATE longhaul.shard SET {set} RETURNING fence"));
+    let seen = fence("state = 0, done_files = 0, done_bytes = 0");
+    fence("fence = 0");
+    server.sql("postgres", "UPDATE longhaul.campaign SET state = 1; ALTER ROLE few CONNECTION LIMIT 1");
+    // The server may need a moment to notice that earlier commands have ended.
+    let until = Instant::now() + PATIENCE;
+    while server.sql("postgres", "SELECT count(*) FROM pg_stat_activity WHERE usename = 'few'") != "0" {
+        assert!(Instant::now() < until, "a command is connected yet");
+    }
+    drains(&fleet).succeed();
+    assert!(server.log().contains("too many connections for role \"few\""), "{}", server.log());
+    let raised = server.sql("postgres", "SELECT fence FROM longhaul.shard");
+    assert!(raised.parse::<u64>().unwrap() > seen.parse().unwrap(), "{raised} {seen}");
 }

@@ -287,7 +287,7 @@ MOVER: Dict[str, Option] = {
     "memory": RULES["memory"],
     "hooks": Option("--hooks", location),
     "owner": Option("--owner", _text, repeats=True),
-    "allow_unsigned": Option("--allow-unsigned", None),
+    "allow_unsigned": Option("--allow-unsigned", _text, repeats=True),
 }
 
 

@@ -182,7 +182,7 @@ def run(
     memory: Optional[Size] = None,
     hooks: Optional[Location] = None,
     owner: Union[str, Iterable[str], None] = None,
-    allow_unsigned: bool = False,
+    allow_unsigned: Union[str, Iterable[str], None] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),
@@ -193,7 +193,8 @@ def run(
     With `drain` it ends once nothing is left that could be moved without a user; it raises
     `PartialError` unless all files stand then. With `max_time` it ends after that time, and raises
     `TemporaryError` if something is left. Of a queue in a database it moves campaigns of this user and
-    of each `owner`, a public key, and with `allow_unsigned` those that nobody signed. With
+    of each `owner`, a public key, and those with a name of
+    `allow_unsigned` though nobody signed them: whoever may write to the queue says what those move. With
     `events=False` no event is kept for reading.
     """
     orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "hooks": hooks}

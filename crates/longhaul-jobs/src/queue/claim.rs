@@ -71,9 +71,16 @@ fn claim_on(
 ) -> Result<Option<Granted>, JobsError> {
     let now = rows.now()?;
     let mut passed_over = Vec::new();
-    for _ in 0..LOOKED_AT {
+    let mut looked_at = 0;
+    while looked_at < LOOKED_AT {
         let Some(mut shard) = rows.first_ready(link.id, &passed_over)? else { return Ok(None) };
         let campaign = campaign_of(rows, shard.campaign)?;
+        // No look is spent on it: there may be any number of campaigns of other owners.
+        if campaign.state == CampaignState::Running && !among.admits(rows, &campaign)? {
+            passed_over.push(campaign.id);
+            continue;
+        }
+        looked_at += 1;
         let (allowance, movers) = link.allowance(&campaign.calendar, now);
         if campaign.state != CampaignState::Running || campaign.calendar.at(now) == Allowance::Closed {
             shard.state = given_back(&campaign);
@@ -82,10 +89,6 @@ fn claim_on(
         }
         if allowance == Allowance::Closed {
             return Ok(None);
-        }
-        if !among.admits(rows, &campaign)? {
-            passed_over.push(campaign.id);
-            continue;
         }
         let Some(fence) = shard.claim.fence.next() else {
             shard.state = ShardState::Held(Hold::FenceSpent);

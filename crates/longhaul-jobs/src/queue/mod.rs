@@ -24,7 +24,7 @@ pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, claim_among, raise};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
-pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice};
+pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};
 pub use schedule::{Scheduled, lead, resign, schedule, schedule_among};
 pub use sites::{SiteWish, hosts_of, set_site, site_named};
 

@@ -246,12 +246,12 @@ impl Rows for Bent<'_> {
         self.rows.notice(number)
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        self.rows.first_notice(hook, due)
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        self.rows.first_notice(hook, due, passed_over)
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        self.rows.give_up_first_notice(hook, due)
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        self.rows.give_up_first_notice(hook, due, passed_over)
     }
 
     fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {

@@ -218,8 +218,8 @@ pub(super) const JOB_SITE: &str = "\
 pub(super) const JOB_RUN: &str = "\
 SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mover that is killed loses nothing: its
 shard goes to another mover after a minute, and what stands by then is compared and not sent.
-With --drain, exit 0: all files stand; 4: a campaign is left whose owner this mover does not trust; 23: files were
-given up, or wait for a user.
+With --drain, exit 0: all files stand, but for campaigns of owners whom this mover does not trust; 4: a campaign is
+left that was changed, or that was named and is not trusted; 23: files were given up, or wait for a user.
 
   longhaul job run --drain --max-time 230m";
 

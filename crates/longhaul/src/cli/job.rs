@@ -241,10 +241,11 @@ pub struct JobRunArgs {
     /// [default: of a queue in a file, all owners; of one in a database, this user's own key]
     #[arg(long, value_name = "KEY")]
     pub owner: Vec<OsString>,
-    /// Move campaigns that nobody has signed, as older versions added them [default: of a queue in
-    /// a file without --owner, yes]
-    #[arg(long)]
-    pub allow_unsigned: bool,
+    /// Move the campaign of this name though nobody has signed it, as older versions added it: then
+    /// whoever may write to the queue says what is moved; may be repeated [default: of a queue in a
+    /// file without --owner, all campaigns]
+    #[arg(long, value_name = "NAME")]
+    pub allow_unsigned: Vec<String>,
     /// The file of this host's hooks [default: $XDG_CONFIG_HOME/longhaul/hooks.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub hooks: Option<PathBuf>,

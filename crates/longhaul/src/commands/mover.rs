@@ -160,8 +160,8 @@ async fn move_once(
     let (place, hooks) = (queue_place(config, &keys.places)?, hooks(config)?);
     let opened = place.clone();
     // A server may be far away, and a disk busy.
-    let store = tokio::task::spawn_blocking(move || opened.open_or_make()).await;
-    let store = store.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
+    let queue = tokio::task::spawn_blocking(move || opened.open_or_make().map(SharedQueue::new)).await;
+    let queue = queue.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
     let orders = MoverOrders {
         campaign: None,
         names: config.campaigns.clone(),
@@ -174,7 +174,7 @@ async fn move_once(
     };
     tracing::info!(target: "longhaul::serve", "the mover serves the queue {}", output::clean(&place.to_string()));
     let keys = keys.clone() as Arc<dyn KeyRing>;
-    let mover = Mover::new((SharedQueue::new(store), place.shelf()), Some(keys), orders, told.clone())?;
+    let mover = Mover::new((queue, place.shelf()), Some(keys), orders, told.clone())?;
     mover.with_hooks(hooks).run(halt).await
 }
 
@@ -183,7 +183,11 @@ async fn move_once(
 /// somebody is named.
 fn owners(config: &MoverConfig, keys: &DaemonKeys, place: &QueuePlace) -> Result<Owners, Error> {
     let is_any = place.is_file() && config.owners.is_empty();
-    let unsigned = if config.allow_unsigned.unwrap_or(is_any) { Unsigned::Moved } else { Unsigned::Refused };
+    let unsigned = match &config.allow_unsigned {
+        Some(names) => Unsigned::Named(names.iter().cloned().collect()),
+        None if is_any => Unsigned::Moved,
+        None => Unsigned::Refused,
+    };
     if is_any {
         return Ok(Owners::any(unsigned));
     }

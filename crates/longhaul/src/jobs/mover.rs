@@ -210,8 +210,8 @@ impl Mover {
         }
     }
 
-    /// The fault of a campaign that is passed over and runs on, or of a link that is given up, if
-    /// anything is left there to be moved.
+    /// The fault of a campaign that should be moved, is passed over and runs on, or of a link that
+    /// is given up, if anything is left there to be moved.
     async fn served_all(&self) -> Result<(), Fault> {
         let refused = self.admitting.refused(self.orders.campaign);
         let unmoved = self.queue.transact(move |rows| {

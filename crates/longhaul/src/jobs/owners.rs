@@ -20,11 +20,13 @@ pub struct Owners {
     unsigned: Unsigned,
 }
 
-/// The way with campaigns that nobody signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The way with campaigns that nobody signed. Whoever may write to the queue writes what those are.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsigned {
     /// They are moved.
     Moved,
+    /// Campaigns with these names are moved, and no others.
+    Named(BTreeSet<String>),
     /// They are not.
     Refused,
 }
@@ -53,14 +55,14 @@ impl Owners {
         Owners { keys: Some(keys.into_iter().collect()), unsigned }
     }
 
-    /// Whether a campaign is moved by its signature. Gives the digests of the manifests that its
-    /// owner signed, `None` if nobody signed any.
+    /// Whether the campaign of a name is moved by its signature. Gives the digests of the manifests
+    /// that its owner signed, `None` if nobody signed any.
     ///
     /// # Errors
     /// The reason why it is not.
-    pub fn admit(&self, signed: Signed) -> Result<Option<Vec<Hash32>>, Refusal> {
+    pub fn admit(&self, name: &str, signed: Signed) -> Result<Option<Vec<Hash32>>, Refusal> {
         match (self.owner(&signed), signed) {
-            (Err(Refusal::Unsigned), _) if self.unsigned == Unsigned::Moved => Ok(None),
+            (Err(Refusal::Unsigned), _) if self.unsigned.moves(name) => Ok(None),
             (Ok(_), Signed::By(_, roots)) => Ok(Some(roots)),
             (Ok(_), _) => Ok(None),
             (Err(refusal), _) => Err(refusal),
@@ -88,15 +90,31 @@ impl Owners {
     }
 }
 
+impl Unsigned {
+    fn moves(&self, name: &str) -> bool {
+        match self {
+            Unsigned::Moved => true,
+            Unsigned::Named(names) => names.contains(name),
+            Unsigned::Refused => false,
+        }
+    }
+}
+
 impl Refusal {
+    /// Whether the campaign is simply none of this mover's: others may move it.
+    pub fn is_of_others(&self) -> bool {
+        matches!(self, Refusal::Unsigned | Refusal::Owner(_))
+    }
+
     /// The fault of whoever refuses a campaign, with words for what that one does not do.
     pub fn fault(&self, refused: impl fmt::Display) -> Fault {
         let denied =
             |why: fmt::Arguments| Fault::new(FaultCode::Denied, Blame::Local, format_args!("{refused}: {why}"));
         match self {
             Refusal::Unsigned => denied(format_args!("nobody has signed it")).hint_in_words(
-                "cancel it and add it again, as 'longhaul job add' signs it; or let a mover move what nobody signed: \
-                 --allow-unsigned of 'longhaul job run', allow_unsigned in [mover] of serve.toml",
+                "cancel it and add it again under another name, as 'longhaul job add' signs it; or name it, which \
+                 gives whoever may write to the queue this mover's rights over it: --allow-unsigned NAME of \
+                 'longhaul job run', allow_unsigned in [mover] of serve.toml",
             ),
             Refusal::Owner(owner) => denied(format_args!("its owner {owner} is not one of this mover's"))
                 .hint_in_words(format_args!(
@@ -111,13 +129,13 @@ impl Refusal {
                 };
                 fault.hint_in_words(
                     "its row was changed or copied: find out who may write to the queue, cancel the campaign, and have \
-                     its owner add it again",
+                     its owner add it again under another name",
                 )
             }
             Refusal::Plan(owner) => denied(format_args!("its plan is not what its owner signed ({owner})"))
                 .hint_in_words(
                     "its segments or its state were changed: find out who may write to the queue, cancel the campaign, \
-                     and have its owner add and plan it again",
+                     and have its owner add and plan it again under another name",
                 ),
         }
     }

@@ -10,9 +10,7 @@ use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::{
     LinkLimits, SiteLimits, add_link, add_segment, begin_campaign, note_omitted, site_named, take_back_segments,
 };
-use longhaul_jobs::{
-    Amount, Calendar, Campaign, CampaignId, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, Store,
-};
+use longhaul_jobs::{Amount, Calendar, Campaign, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, Store};
 use longhaul_manifest::{ItemKind, Sealed};
 use longhaul_net::Identity;
 
@@ -49,7 +47,7 @@ pub fn plan_shards(
     stopped: &dyn Fn() -> Option<FaultCode>,
 ) -> Result<CampaignPlan, Fault> {
     let mut added = Vec::new();
-    let cut = cut_all(store, (campaign.id, spec), (manifests, owner), stopped, &mut added);
+    let cut = cut_all(store, (campaign, spec), (manifests, owner), stopped, &mut added);
     let Err(fault) = cut else { return cut };
     if stopped() != Some(fault.code) {
         return Err(fault);
@@ -62,7 +60,7 @@ pub fn plan_shards(
 /// Cuts all manifests. `added` has the numbers of the segments that this run added.
 fn cut_all(
     store: &mut impl Store,
-    (id, spec): (CampaignId, &CampaignSpec),
+    (campaign, spec): (&Campaign, &CampaignSpec),
     (manifests, owner): (&[Sealed], Option<&Identity>),
     stopped: &dyn Fn() -> Option<FaultCode>,
     added: &mut Vec<u64>,
@@ -75,8 +73,8 @@ fn cut_all(
             Ok((link, rate))
         })
         .map_err(known)?;
-    let limits = limits(spec, (rate > 0).then_some(rate));
-    let mut number = 0;
+    let (id, limits) = (campaign.id, limits(spec, (rate > 0).then_some(rate)));
+    let (mut number, mut digests) = (0, Vec::new());
     for sealed in manifests {
         let mut items = sealed.items();
         for found in &sealed.head().segments {
@@ -84,6 +82,7 @@ fn cut_all(
             let segment = Segment { campaign: id, number, digest: found.digest, total };
             let is_new = store.transact(|rows| add_once(rows, &segment, link, &cuts)).map_err(known)?;
             added.extend(is_new.then_some(number));
+            digests.push(found.digest);
             number += 1;
         }
     }
@@ -97,7 +96,7 @@ fn cut_all(
         let omitted = manifests.iter().fold(0, |sum: u64, sealed| sum.saturating_add(sealed.head().omitted));
         note_omitted(rows, id, omitted, &[])?;
         if let Some(owner) = owner {
-            sign_plan(rows, id, (owner, manifests.iter().map(Sealed::digest).collect()))?;
+            sign_plan(rows, campaign, owner, (manifests.iter().map(Sealed::digest).collect(), &digests))?;
         }
         begin_campaign(rows, id)?;
         rows.shard_sums(id)

@@ -10,14 +10,15 @@ use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::Admission;
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
 };
-use longhaul_jobs_postgres::{Passwords, Place, PostgresStore};
+use longhaul_jobs_postgres::{Passwords, Place, PostgresError, PostgresStore};
 use longhaul_jobs_sqlite::SqliteStore;
 
 use super::faults::{fault_of_postgres, fault_of_sqlite};
@@ -47,9 +48,16 @@ pub enum QueueStore {
 #[derive(Clone)]
 pub struct SharedQueue {
     store: Arc<Mutex<QueueStore>>,
-    /// The store of heartbeats: of a database it is another connection, so that no transaction of
-    /// this process, which may be tried for half a minute, keeps a lease from being renewed.
-    beats: Arc<Mutex<QueueStore>>,
+    /// The store of heartbeats, of a database: another connection, so that no transaction of this
+    /// process, which may be tried for half a minute, keeps a lease from being renewed.
+    beats: Option<Arc<Mutex<BeatStore>>>,
+}
+
+/// A connection for heartbeats alone.
+struct BeatStore {
+    store: PostgresStore,
+    /// When it was found that the server does not give it: heartbeats then go over the other one.
+    away: Option<Instant>,
 }
 
 impl QueuePlace {
@@ -163,17 +171,26 @@ fn manifests_beside(path: &Path) -> PathBuf {
 }
 
 impl SharedQueue {
-    /// A queue over an open store.
+    /// A queue over an open store. The connection of heartbeats is dialled at once, before anything
+    /// is claimed: it waits for the server.
     pub fn new(store: QueueStore) -> SharedQueue {
-        let beats = match &store {
+        let beside = match &store {
             QueueStore::File(_) => None,
             QueueStore::Database(store) => {
-                let beside = store.beside().inspect_err(|error| tracing::debug!(%error, "heartbeats wait their turn"));
-                beside.ok().map(|beside| Arc::new(Mutex::new(QueueStore::Database(beside))))
+                store.beside().inspect_err(|error| tracing::debug!(%error, "heartbeats wait their turn")).ok()
             }
         };
-        let store = Arc::new(Mutex::new(store));
-        SharedQueue { beats: beats.unwrap_or_else(|| Arc::clone(&store)), store }
+        let beats = beside.map(|store| {
+            let mut beats = BeatStore { store, away: None };
+            beats.dial();
+            Arc::new(Mutex::new(beats))
+        });
+        SharedQueue { store: Arc::new(Mutex::new(store)), beats }
+    }
+
+    /// The store, for whoever may wait for it.
+    pub fn store(&self) -> MutexGuard<'_, QueueStore> {
+        locked(&self.store)
     }
 
     /// Carries out a transaction on a thread that may wait.
@@ -184,32 +201,88 @@ impl SharedQueue {
         &self,
         work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
     ) -> Result<T, JobsError> {
-        transact(Arc::clone(&self.store), work).await
+        let store = Arc::clone(&self.store);
+        waited_for(move || transact(&store, work)).await
     }
 
     /// Carries out the transaction of a heartbeat, which does not wait for others of this process
-    /// if the queue is in a database.
+    /// if the queue is in a database: unless its server gives this process no second connection.
     ///
     /// # Errors
     /// The errors of the rule, and of the store.
     pub async fn transact_beat<T: Send + 'static>(
         &self,
-        work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
+        mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
     ) -> Result<T, JobsError> {
-        transact(Arc::clone(&self.beats), work).await
+        let (store, beats) = (Arc::clone(&self.store), self.beats.clone());
+        let beat = move || {
+            let own = beats.and_then(|beats| locked(&beats).transact(&mut work));
+            own.unwrap_or_else(|| transact(&store, work))
+        };
+        waited_for(beat).await
     }
 }
 
-async fn transact<T: Send + 'static>(
-    store: Arc<Mutex<QueueStore>>,
-    work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
-) -> Result<T, JobsError> {
-    let done = tokio::task::spawn_blocking(move || {
-        // A transaction that panicked was rolled back: the store is as it was before.
-        store.lock().unwrap_or_else(PoisonError::into_inner).transact(work)
-    });
-    done.await.unwrap_or_else(|error| Err(JobsError::store(error)))
+impl BeatStore {
+    /// Whether the server gives this connection, by one try.
+    fn dial(&mut self) -> bool {
+        self.away = self.store.dial().err().map(|error| no_beats(&error));
+        self.away.is_none()
+    }
+
+    /// `None` if the server does not give this connection.
+    fn transact<T>(
+        &mut self,
+        work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>,
+    ) -> Option<Result<T, JobsError>> {
+        let is_away = self.away.is_some_and(|since| since.elapsed() < BEATS_AWAY);
+        if is_away || self.away.is_some() && !self.dial() {
+            return None;
+        }
+        match self.store.transact(work) {
+            Err(error) if is_no_connection(&error) => {
+                self.away = Some(no_beats(&error));
+                None
+            }
+            done => Some(done),
+        }
+    }
 }
+
+/// The time at which the connection of heartbeats was found to be away.
+fn no_beats(error: &dyn std::fmt::Display) -> Instant {
+    tracing::debug!(%error, "heartbeats have no connection of their own for a while");
+    Instant::now()
+}
+
+/// Whether the server could not be asked at all: it is away, or lets no more connections in. A
+/// transaction of which that is said was not made.
+fn is_no_connection(error: &JobsError) -> bool {
+    let JobsError::Store { source } = error else { return false };
+    matches!(source.downcast_ref(), Some(PostgresError::Away { .. } | PostgresError::Denied { .. }))
+}
+
+fn transact<T>(
+    store: &Mutex<QueueStore>,
+    work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>,
+) -> Result<T, JobsError> {
+    locked(store).transact(work)
+}
+
+/// A transaction that panicked was rolled back: the store is as it was before.
+fn locked<T>(store: &Mutex<T>) -> MutexGuard<'_, T> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries something out on a thread that may wait.
+async fn waited_for<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, JobsError> + Send + 'static,
+) -> Result<T, JobsError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(JobsError::store(error)))
+}
+
+/// A server that gives no connection for heartbeats is not asked for it again for so long.
+const BEATS_AWAY: Duration = Duration::from_secs(60);
 
 /// Whether nothing is left on these links that could be moved without a user, of one campaign or of
 /// all: what is planned, held, cancelled, or on a link that is not open waits for one, and so do

@@ -5,9 +5,10 @@
 //! cannot have a mover move anything else. Must not know whom a mover trusts.
 
 use longhaul_core::Hash32;
-use longhaul_jobs::queue::queue_id;
+use longhaul_jobs::queue::{NewCampaign, queue_id};
 use longhaul_jobs::{
-    Campaign, CampaignId, CampaignSignature, CampaignState, JobsError, ManifestSignature, Micros, QueueId, Rows,
+    Campaign, CampaignId, CampaignKey, CampaignSignature, CampaignState, HookWishes, JobsError, ManifestSignature,
+    Micros, QueueId, Rows,
 };
 use longhaul_net::{Identity, PublicKey};
 
@@ -26,43 +27,76 @@ pub enum Signed {
     PlannedOtherwise(PublicKey),
 }
 
+/// The part of a campaign that its owner signs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SignedPart<'a> {
+    id: CampaignId,
+    key: &'a CampaignKey,
+    name: &'a str,
+    hooks: &'a HookWishes,
+    spec: &'a [u8],
+}
+
+impl SignedPart<'_> {
+    fn of(campaign: &Campaign) -> SignedPart<'_> {
+        let Campaign { id, key, name, hooks, spec, .. } = campaign;
+        SignedPart { id: *id, key, name, hooks, spec }
+    }
+}
+
 /// The words with which each message begins. A message of another version or kind is another one.
 const CAMPAIGN_WORDS: &[u8] = b"longhaul campaign 1\n";
 const PLAN_WORDS: &[u8] = b"longhaul campaign plan 1\n";
 
-/// Signs a campaign that was just added, for this queue alone. `fresh` is the queue's id if it has
-/// none yet.
+/// Signs a campaign that was just added, for this queue alone. What was asked for is signed, and
+/// not what the store makes of it. `fresh` is the queue's id if it has none yet.
 ///
 /// # Errors
-/// [`JobsError::NoCampaign`], [`JobsError::Store`].
+/// [`JobsError::Altered`] if the store has something else, [`JobsError::NoCampaign`],
+/// [`JobsError::Store`].
 pub fn sign_campaign(
     rows: &mut dyn Rows,
-    id: CampaignId,
+    (id, new): (CampaignId, &NewCampaign),
     (owner, fresh): (&Identity, QueueId),
 ) -> Result<(), JobsError> {
-    let campaign = rows.campaign(id)?.ok_or(JobsError::NoCampaign(id))?;
+    let NewCampaign { key, name, hooks, spec, .. } = new;
+    let asked = SignedPart { id, key, name, hooks, spec };
+    if SignedPart::of(&rows.campaign(id)?.ok_or(JobsError::NoCampaign(id))?) != asked {
+        return Err(JobsError::Altered("the campaign is another one than was added"));
+    }
     let (queue, at, key) = (queue_id(rows, fresh)?, rows.now()?, owner.public());
-    let spec = owner.sign(&campaign_message(queue, &campaign, (&key, at)));
+    let spec = owner.sign(&campaign_message(queue, asked, (&key, at)));
     rows.put_signature(&CampaignSignature { campaign: id, owner: *key.as_bytes(), at, spec, manifest: None })
 }
 
-/// Signs what a campaign was planned as: the digests of its manifests, and of all of its segments
-/// in the queue. Nothing is signed that is not this owner's: movers then say what is wrong.
+/// Signs what a campaign was planned as: the digests of its manifests, and of all of their
+/// segments. `campaign` is one that this owner signed, as it was when it was planned: a row that
+/// was changed since is not signed, nor are segments of the queue that are in no manifest.
 ///
 /// # Errors
+/// [`JobsError::Altered`] if the store has another campaign, signature or plan,
 /// [`JobsError::Store`], and those of rows that make no sense.
 pub fn sign_plan(
     rows: &mut dyn Rows,
-    id: CampaignId,
-    (owner, roots): (&Identity, Vec<Hash32>),
+    campaign: &Campaign,
+    owner: &Identity,
+    (roots, segments): (Vec<Hash32>, &[Hash32]),
 ) -> Result<(), JobsError> {
-    let campaign = rows.campaign(id)?.ok_or(JobsError::NoCampaign(id))?;
-    let Some(mut kept) = rows.signature(id)? else { return Ok(()) };
-    let Some(message) = message_of(rows, &campaign, &kept)? else { return Ok(()) };
-    if kept.owner != *owner.public().as_bytes() || !owner.public().has_signed(&message, &kept.spec) {
-        return Ok(());
+    let id = campaign.id;
+    let found = rows.campaign(id)?.ok_or(JobsError::NoCampaign(id))?;
+    if SignedPart::of(&found) != SignedPart::of(campaign) {
+        return Err(JobsError::Altered("the campaign is another one than was planned"));
     }
-    let signature = owner.sign(&plan_message(&message, &roots, &segments_of(rows, id)?));
+    let other = JobsError::Altered("the campaign is not signed by the owner who plans it");
+    let Some(mut kept) = rows.signature(id)? else { return Err(other) };
+    let Some(message) = message_of(rows, campaign, &kept)? else { return Err(other) };
+    if kept.owner != *owner.public().as_bytes() || !owner.public().has_signed(&message, &kept.spec) {
+        return Err(other);
+    }
+    if segments_of(rows, id)? != segments {
+        return Err(JobsError::Altered("its segments are others than those of its manifests"));
+    }
+    let signature = owner.sign(&plan_message(&message, &roots, segments));
     kept.manifest = Some(ManifestSignature { roots, signature });
     rows.put_signature(&kept)
 }
@@ -109,7 +143,8 @@ fn message_of(
     kept: &CampaignSignature,
 ) -> Result<Option<Vec<u8>>, JobsError> {
     let owner = PublicKey::from_bytes(kept.owner);
-    Ok(rows.queue_id()?.map(|queue| campaign_message(queue, campaign, (&owner, kept.at))))
+    let part = SignedPart::of(campaign);
+    Ok(rows.queue_id()?.map(|queue| campaign_message(queue, part, (&owner, kept.at))))
 }
 
 /// The message that an owner signs for a campaign: `longhaul campaign 1` and a line feed, and then
@@ -117,7 +152,7 @@ fn message_of(
 /// and the spec, each behind its length. Lengths and numbers are eight bytes, the lowest one first.
 /// The spec is the bytes of the row, and has sources, destination, filters, rules and keys. What
 /// only orders or delays the work is not in it: priority, weight, deadline, calendar, retry rules.
-fn campaign_message(queue: QueueId, campaign: &Campaign, (owner, at): (&PublicKey, Micros)) -> Vec<u8> {
+fn campaign_message(queue: QueueId, campaign: SignedPart, (owner, at): (&PublicKey, Micros)) -> Vec<u8> {
     let (id, at, hooks) = (campaign.id.0.to_le_bytes(), at.0.to_le_bytes(), campaign.hooks.to_string());
     let parts: [&[u8]; 8] = [
         &queue.0,
@@ -127,7 +162,7 @@ fn campaign_message(queue: QueueId, campaign: &Campaign, (owner, at): (&PublicKe
         owner.as_bytes(),
         &at,
         hooks.as_bytes(),
-        &campaign.spec,
+        campaign.spec,
     ];
     message(CAMPAIGN_WORDS, &parts)
 }

@@ -161,7 +161,7 @@ def run(
     movers: Optional[int] = None,
     memory: Optional[Size] = None,
     owner: Union[str, Iterable[str], None] = None,
-    allow_unsigned: bool = False,
+    allow_unsigned: Union[str, Iterable[str], None] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),

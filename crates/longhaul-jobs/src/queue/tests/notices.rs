@@ -202,3 +202,45 @@ fn a_campaign_whose_figures_make_no_sense_is_cancelled_and_told_without_them() {
     let told = bench.store.all_notices().next().unwrap().event.clone();
     assert_eq!((told.state.as_str(), told.total.files, told.total.bytes), ("cancelled", 0, 0));
 }
+
+/// The admission of no campaign.
+struct AdmitNone;
+
+impl Admission for AdmitNone {
+    fn admits(&self, _: &mut dyn Rows, _: &crate::rows::Campaign) -> Result<bool, JobsError> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn a_mover_that_does_not_move_a_campaign_leaves_its_notices_to_one_that_does() {
+    let (mut bench, campaign) = with_hooks("h:campaign", 1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let (before, key) = (bench.store.clone(), [HookKey::new("h").unwrap()]);
+    let take = |bench: &mut Bench, among: &dyn Admission| {
+        let taking = (ClaimId([1; 16]), MINUTE);
+        bench.store.transact(|rows| take_notice_among(rows, &key, taking, among)).unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(take(&mut bench, &AdmitNone), None);
+        assert_eq!(bench.store, before, "no try is counted, and nobody has to wait");
+    }
+    assert_eq!(take(&mut bench, &AdmitAll).unwrap().notice.delivery.tries, 1);
+}
+
+#[test]
+fn a_notice_that_its_campaign_does_not_wish_is_told_to_nobody() {
+    let (mut bench, campaign) = with_hooks("h:campaign", 1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let wished = bench.store.all_notices().next().unwrap().clone();
+    let forged = bench.store.transact(|rows| {
+        rows.remove_notice(wished.number)?;
+        let event = crate::rows::NoticeEvent { kind: NoticeKind::Fault, ..wished.event.clone() };
+        let (of_kind, number) = (crate::rows::Notice { event, ..wished.clone() }, rows.next_number()?);
+        rows.put_notice(&of_kind)?;
+        rows.put_notice(&crate::rows::Notice { number, hook: HookKey::new("other").unwrap(), ..wished.clone() })
+    });
+    forged.unwrap();
+    assert_eq!(take(&mut bench, &["h", "other"], 1), None);
+    assert_eq!(bench.store.all_notices().count(), 0, "nor do they stay");
+}

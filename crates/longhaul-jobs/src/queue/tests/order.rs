@@ -285,6 +285,74 @@ fn a_campaign_that_a_mover_passes_over_stops_no_other_and_stays_for_those_that_m
     assert_eq!(bench.claim().unwrap().campaign.id, passed_over, "another mover claims it");
 }
 
+/// Campaigns of these alone.
+struct Only(Vec<CampaignId>);
+
+impl Admission for Only {
+    fn admits(&self, _: &mut dyn Rows, campaign: &crate::rows::Campaign) -> Result<bool, JobsError> {
+        Ok(self.0.contains(&campaign.id))
+    }
+}
+
+/// A campaign that is said to be of an owner.
+fn owned(bench: &mut Bench, name: &str, owner: u8) -> CampaignId {
+    let campaign = bench.campaign(named(name), 20);
+    let signature =
+        crate::rows::CampaignSignature { campaign, owner: [owner; 32], at: Micros(1), spec: [0; 64], manifest: None };
+    bench.store.transact(|rows| rows.put_signature(&signature)).unwrap();
+    campaign
+}
+
+#[test]
+fn a_campaign_that_nobody_moves_takes_no_room_of_owners_whom_the_leader_does_not_trust() {
+    let mut bench = Bench::new(2, None);
+    let stuck = owned(&mut bench, "stuck", 1);
+    let (beside, other, own) =
+        (owned(&mut bench, "beside", 1), owned(&mut bench, "other", 2), owned(&mut bench, "own", 3));
+    // Whoever leads moves one of three owners' campaigns; nobody moves the first one.
+    let (who, link) = (MoverId([8; 16]), [bench.link]);
+    let claim = |bench: &mut Bench, moved: CampaignId, number: u8| {
+        let ask = Ask { mover: MoverId([number; 16]), links: &link, id: ClaimId([number; 16]) };
+        let granted = bench.store.transact(|rows| {
+            let term = lead(rows, who)?.unwrap();
+            schedule_among(rows, who, term, &Only(vec![own]))?;
+            claim_among(rows, &ask, &Only(vec![moved]))
+        });
+        let granted = granted.unwrap();
+        if let Some(granted) = &granted {
+            bench.finish(granted, 10, Outcome::Through(Vec::new()));
+        }
+        granted.is_some()
+    };
+    // All of its room is taken before another campaign of its owner comes to its turn.
+    for _ in 0..3 {
+        assert!(claim(&mut bench, stuck, 100));
+    }
+    for number in 0..20 {
+        for moved in [beside, other, own] {
+            assert!(claim(&mut bench, moved, 101 + number), "shard {number} of {moved:?}");
+        }
+    }
+    let ready = bench.store.all_shards().filter(|shard| shard.state == ShardState::Ready).count();
+    assert!(ready <= 5, "{ready}: the room of an owner, and a shard for each campaign");
+}
+
+#[test]
+fn a_mover_passes_over_any_number_of_campaigns_to_come_to_its_own() {
+    let mut bench = Bench::new(2, None);
+    for number in 0..40 {
+        owned(&mut bench, &format!("other{number}"), number);
+    }
+    let (own, who, link) = (bench.campaign(named("own"), 1), MoverId([8; 16]), [bench.link]);
+    let (among, ask) = (Only(vec![own]), Ask { mover: who, links: &link, id: ClaimId([100; 16]) });
+    let granted = bench.store.transact(|rows| {
+        let term = lead(rows, who)?.unwrap();
+        schedule_among(rows, who, term, &among)?;
+        claim_among(rows, &ask, &among)
+    });
+    assert_eq!(granted.unwrap().map(|granted| granted.campaign.id), Some(own));
+}
+
 #[test]
 fn a_site_of_hosts_bounds_the_links_to_all_of_them_together() {
     let movers = |count| NonZero::new(count).unwrap();

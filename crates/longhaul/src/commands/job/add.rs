@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use longhaul_core::{RelPath, units};
+use longhaul_core::{Fault, RelPath, units};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{
     Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
@@ -46,14 +46,25 @@ pub(super) fn add(
         (Some(named), _) => Some(Arc::new(keys::load(&named)?)),
         // A service without a home has no key, and needs none to move what is its own.
         (None, Err(_)) if file.is_file() => None,
-        (None, of_user) => Some(keys::load_or_make(&of_user?, Talker::new(talk))?),
+        (None, of_user) => {
+            let path = of_user?;
+            match keys::load_or_make(&path, Talker::new(talk)) {
+                // Nor does one whose home it cannot write to. A key that is there and cannot be
+                // used is an error.
+                Err(error) if file.is_file() && path.symlink_metadata().is_err() => {
+                    telling.note(format_args!("nobody signs the campaign: {}", Fault::from(error).message));
+                    None
+                }
+                made => Some(made?),
+            }
+        }
     };
     let fresh = QueueId(random()?);
     let mut store = file.open_or_make()?;
     let added = store.transact(|rows| {
         let id = add_campaign(rows, &new)?;
         if let Some(owner) = &owner {
-            sign_campaign(rows, id, (owner, fresh))?;
+            sign_campaign(rows, (id, &new), (owner, fresh))?;
         }
         Ok(id)
     });

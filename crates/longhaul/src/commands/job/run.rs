@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::{Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::Granted;
-use longhaul_jobs::{CampaignId, CampaignState, Store};
+use longhaul_jobs::{CampaignId, CampaignState, Rows, Store};
 use tokio::sync::watch;
 
 use super::add::{flawed, parsed};
@@ -25,7 +25,7 @@ use crate::error::{Error, Flaw};
 use crate::exit::Exit;
 use crate::jobs::{
     CampaignKeys, CampaignSpec, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, Owners,
-    QueuePlace, QueueStore, ShardEnd, SharedQueue, Unsigned,
+    QueuePlace, QueueStore, Refusal, ShardEnd, SharedQueue, Unsigned, signed,
 };
 use crate::keys;
 use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
@@ -47,7 +47,7 @@ pub(super) fn run(
     let mut store = file.open()?;
     orders.campaign =
         args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
-    let watched = unfinished(&mut store, orders.campaign)?;
+    let watched = unfinished(&mut store, orders.campaign, &orders.owners)?;
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let keys = needs_keys(&keys, &orders, (&mut store, &watched))?.then_some(keys as Arc<dyn KeyRing>);
@@ -59,19 +59,19 @@ pub(super) fn run(
     let hooks = hooks(args, context)?;
     let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
     let drains = orders.until == MoverEnd::Drained;
-    let mover =
-        Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?.with_hooks(hooks);
+    let queue = SharedQueue::new(store);
+    let mover = Mover::new((queue.clone(), file.shelf()), keys, orders, told.clone())?.with_hooks(hooks);
     let ended = block_on(mover.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);
     match ended {
         Err(fault) => telling.failed(&fault),
         Ok(Some(FaultCode::TimedOut)) => {
-            let exit = exit_of_all(&file, &watched)?;
+            let exit = exit_of_all(&queue, &watched)?;
             telling.exits(if exit.1 { exit.0 } else { Exit::Temporary });
         }
         Ok(Some(code)) => telling.exits(code.into()),
-        Ok(None) if drains => telling.exits(exit_of_all(&file, &watched)?.0),
+        Ok(None) if drains => telling.exits(exit_of_all(&queue, &watched)?.0),
         Ok(None) => {}
     }
     Ok(telling.end())
@@ -100,7 +100,7 @@ fn owners(args: &JobRunArgs, given: &Keys, (file, context): (&QueuePlace, Contex
     let mut keys = args.owner.iter().map(named).collect::<Result<Vec<_>, _>>()?;
     let path = given.identity.clone().map_or_else(|| context.places().of_user("identity"), Ok);
     keys.extend(path.ok().map(|path| keys::public(&path)).transpose()?.flatten());
-    Ok(Owners::these(keys, if args.allow_unsigned { Unsigned::Moved } else { Unsigned::Refused }))
+    Ok(Owners::these(keys, Unsigned::Named(args.allow_unsigned.iter().cloned().collect())))
 }
 
 fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {
@@ -120,23 +120,31 @@ fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {
     })
 }
 
-/// The campaigns that are not over: those whose end the exit tells of.
-fn unfinished(store: &mut QueueStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
+/// The campaigns that are not over: those whose end the exit tells of. Those that only other movers
+/// move are not among them, unless one of them was named.
+fn unfinished(store: &mut QueueStore, only: Option<CampaignId>, owners: &Owners) -> Result<Vec<CampaignId>, Error> {
     let all = store.transact(|rows| {
         let ids = match only {
             Some(only) => vec![only],
             None => rows.campaign_ids()?,
         };
-        let read = |id| match rows.campaign(id) {
+        let read = |rows: &mut dyn Rows, id| match rows.campaign(id) {
             // A row that makes no sense stops no other.
             Err(error) if error.is_of_rows() => Ok(None),
             other => other,
         };
-        ids.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+        let mut counted = Vec::new();
+        for id in ids {
+            let Some(campaign) = read(rows, id)? else { continue };
+            let of_others = |refusal: Refusal| refusal.is_of_others();
+            let is_running = campaign.state == CampaignState::Running;
+            let counts = only.is_some()
+                || is_running && !owners.admit(&campaign.name, signed(rows, &campaign)?).is_err_and(of_others);
+            counted.extend(counts.then_some(id));
+        }
+        Ok(counted)
     });
-    let all = all.map_err(queue_failed)?.into_iter().flatten();
-    let counts = |state| only.is_some() || state == CampaignState::Running;
-    Ok(all.filter(|campaign| counts(campaign.state)).map(|campaign| campaign.id).collect())
+    all.map_err(queue_failed)
 }
 
 /// Whether any transfer needs a key: a mover that waits for more needs it too. Keys of the
@@ -151,7 +159,7 @@ fn needs_keys(
     for id in watched {
         let Figures { campaign, signed, .. } = figures(store, *id)?;
         // Whoever cannot have it moved names no file of this host either.
-        if orders.owners.admit(signed).is_err() {
+        if orders.owners.admit(&campaign.name, signed).is_err() {
             continue;
         }
         // A spec that cannot be read holds its shards, and no others.
@@ -185,8 +193,8 @@ impl KeyRing for RunKeys {
 }
 
 /// The exit of these campaigns together, and whether they are all over.
-fn exit_of_all(file: &QueuePlace, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
-    let (mut store, mut exit, mut all_over) = (file.open()?, Exit::Complete, true);
+fn exit_of_all(queue: &SharedQueue, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
+    let (mut store, mut exit, mut all_over) = (queue.store(), Exit::Complete, true);
     for id in watched {
         let Figures { campaign, left, .. } = figures(&mut store, *id)?;
         all_over &= matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);

@@ -7,7 +7,7 @@ use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 
 use longhaul_jobs::queue::{SiteWish, hosts_of, set_site};
-use longhaul_jobs::{Rows, Site, SiteId, Store};
+use longhaul_jobs::{JobsError, Rows, Site, SiteId, Store};
 
 use super::add::{flawed, parsed};
 use super::{JobOutput, queue_failed, queue_place};
@@ -26,6 +26,7 @@ pub(super) fn site(args: &JobSiteArgs, context: Context, telling: &mut JobOutput
         Some(wish) => {
             let mut store = place.open_or_make()?;
             let set = store.transact(|rows| {
+                refuse_host(rows, &wish)?;
                 let id = set_site(rows, &wish, SITE_LIMITS)?;
                 told_of(rows, id)
             });
@@ -43,8 +44,20 @@ pub(super) fn site(args: &JobSiteArgs, context: Context, telling: &mut JobOutput
     Ok(())
 }
 
+/// Refuses to make an empty site with the name that a host has without its port: the bounds are
+/// meant for that host.
+fn refuse_host(rows: &mut dyn Rows, wish: &SiteWish) -> Result<(), JobsError> {
+    let Ok((host, port)) = parse_host(wish.name.as_bytes()) else { return Ok(()) };
+    let (sites, of_host) = (rows.sites()?, host_port(&host, port));
+    let has = |name: &str| sites.iter().any(|site| site.name == name);
+    if wish.joining.is_empty() && !has(&wish.name) && has(&of_host) {
+        return Err(JobsError::BadSite(wish.name.clone(), "a host has that name: write it with its port"));
+    }
+    Ok(())
+}
+
 /// A site with the names of its hosts.
-fn told_of(rows: &mut dyn Rows, id: SiteId) -> Result<Option<(Site, Vec<String>)>, longhaul_jobs::JobsError> {
+fn told_of(rows: &mut dyn Rows, id: SiteId) -> Result<Option<(Site, Vec<String>)>, JobsError> {
     let hosts = hosts_of(rows, id)?.into_iter().map(|host| host.name).collect();
     Ok(rows.site(id)?.map(|site| (site, hosts)))
 }

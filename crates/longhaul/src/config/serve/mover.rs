@@ -39,9 +39,10 @@ pub(super) struct MoverTable {
     /// signs a campaign with its owner's key, which `key show` prints. [default: of a queue in a
     /// file, all owners; of one in a database, the mover's own key alone]
     owners: Option<Vec<Text>>,
-    /// Whether campaigns are moved that nobody has signed, as older versions added them. [default:
-    /// `true` of a queue in a file without `owners`, else `false`]
-    allow_unsigned: Option<bool>,
+    /// The names of campaigns that are moved though nobody has signed them, as older versions added
+    /// them: whoever may write to the queue says what they move, with the mover's rights. [default:
+    /// of a queue in a file without `owners` all campaigns, else none]
+    allow_unsigned: Option<Vec<String>>,
     /// The file of the key that is shown to daemons, an absolute path; what campaigns name is not
     /// heard. [default: the daemon's own]
     identity: Option<Spanned<PathBuf>>,
@@ -70,9 +71,9 @@ pub struct MoverConfig {
     pub beneath: Vec<PathBuf>,
     /// The owners whose campaigns are moved, besides that of the mover's own key.
     pub owners: Vec<PublicKey>,
-    /// Whether campaigns are moved that nobody has signed. `None`: of a queue in a file without
-    /// owners alone.
-    pub allow_unsigned: Option<bool>,
+    /// The names of campaigns that are moved though nobody has signed them. `None`: all of a queue
+    /// in a file without owners, else none.
+    pub allow_unsigned: Option<Vec<String>>,
     /// The key for daemons.
     pub identity: Option<PathBuf>,
     /// The daemons that are trusted.

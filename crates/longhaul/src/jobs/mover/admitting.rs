@@ -44,7 +44,7 @@ impl Admitting {
         rows: &mut dyn Rows,
         campaign: &Campaign,
     ) -> Result<Result<Option<Vec<Hash32>>, Fault>, JobsError> {
-        let admitted = self.owners.admit(signed(rows, campaign)?);
+        let admitted = self.owners.admit(&campaign.name, signed(rows, campaign)?);
         let mut known = self.known();
         let refusal = match admitted {
             Ok(roots) => {
@@ -73,10 +73,15 @@ impl Admitting {
             .collect()
     }
 
-    /// The campaigns that are passed over, of this one or of all if `None`, with the reasons.
+    /// The campaigns that are passed over and should be moved, with the reasons: this one, or if
+    /// `None` those of owners that are trusted. A campaign of others is no failure of this mover.
     pub(super) fn refused(&self, only: Option<CampaignId>) -> Vec<(CampaignId, Fault)> {
         let known = self.known();
-        let meant = known.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
+        let is_meant = |id, refused: &Refused| match only {
+            Some(only) => only == id,
+            None => !refused.refusal.is_of_others(),
+        };
+        let meant = known.iter().filter(|(id, refused)| is_meant(**id, refused));
         meant.map(|(id, refused)| (*id, refused.fault.clone())).collect()
     }
 

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::Fault;
-use longhaul_jobs::queue::{TakenNotice, Telling, settle_notice, take_notice};
+use longhaul_jobs::queue::{TakenNotice, Telling, settle_notice, take_notice_among};
 use longhaul_jobs::{ClaimId, HookKey, JobsError};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -45,7 +44,7 @@ impl Mover {
             let has_room = telling.len() < TOLD_AT_A_TIME;
             if has_room {
                 if let Some(taken) = self.take_notice(&mut turns).await {
-                    let key = taken.0.notice.hook.clone();
+                    let key = taken.notice.hook.clone();
                     let task = telling.spawn(Arc::clone(&self).tell_hook(taken, phase.clone()));
                     turns.under_way.insert(task.id(), key);
                     continue;
@@ -65,16 +64,12 @@ impl Mover {
 
     /// The next notice for a hook of this host. A store that does not answer is told of by those
     /// who claim.
-    async fn take_notice(&self, turns: &mut HookTurns) -> Option<(TakenNotice, Option<Fault>)> {
+    async fn take_notice(&self, turns: &mut HookTurns) -> Option<TakenNotice> {
         let (keys, time) = (turns.next(self.hooks.keys()), self.hooks.time_max() + SETTLED_WITHIN);
         let (taker, admitting) = (ClaimId(random_id().ok()?), Arc::clone(&self.admitting));
-        let taken = self.queue.transact(move |rows| {
-            let Some(taken) = take_notice(rows, &keys, (taker, time))? else { return Ok(None) };
-            // Whoever may write to a queue runs nothing by that: a hook is told of campaigns that
-            // are moved here.
-            let refusal = admitting.admit(rows, &taken.campaign)?.err();
-            Ok(Some((taken, refusal)))
-        });
+        // Whoever may write to a queue runs nothing by that: a hook is told of campaigns that are
+        // moved here. The notices of the others are left to the movers that move those.
+        let taken = self.queue.transact(move |rows| take_notice_among(rows, &keys, (taker, time), &*admitting));
         match taken.await {
             Ok(taken) => {
                 turns.trouble = None;
@@ -96,29 +91,21 @@ impl Mover {
         }
     }
 
-    async fn tell_hook(
-        self: Arc<Self>,
-        (taken, refusal): (TakenNotice, Option<Fault>),
-        mut phase: watch::Receiver<HookPhase>,
-    ) {
+    async fn tell_hook(self: Arc<Self>, taken: TakenNotice, mut phase: watch::Receiver<HookPhase>) {
         let key = &taken.notice.hook;
         let Some(hook) = self.hooks.get(key) else { return };
         let failed = |words| {
             let chance = random().map_or(0, u64::from_ne_bytes);
             Telling::Failed { words, tries_max: hook.tries_max, chance }
         };
-        let told = match &refusal {
-            Some(_) => None,
-            None => tokio::select! {
-                told = hook.tell(&taken) => Some(told),
-                _ = phase.wait_for(|phase| *phase == HookPhase::Stopped) => None,
-            },
+        let told = tokio::select! {
+            told = hook.tell(&taken) => Some(told),
+            _ = phase.wait_for(|phase| *phase == HookPhase::Stopped) => None,
         };
-        let telling = match (told, refusal) {
-            (_, Some(refusal)) => failed(refusal.message),
-            (Some(Ok(())), None) => Telling::Told,
-            (None, None) => Telling::HandedBack,
-            (Some(Err(failure)), None) => {
+        let telling = match told {
+            Some(Ok(())) => Telling::Told,
+            None => Telling::HandedBack,
+            Some(Err(failure)) => {
                 self.observer.trouble(&failure.fault(key));
                 failed(failure.words().clone())
             }

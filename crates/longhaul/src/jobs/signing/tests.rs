@@ -34,10 +34,12 @@ impl Planned {
         let mut store = Memory::at(Micros(1_000_000));
         let id = store.transact(|rows| {
             let new = NewCampaign { key: CampaignKey([1; 16]), name: "one".to_owned(), ..NewCampaign::default() };
-            let id = add_campaign(rows, &NewCampaign { spec: spec("/to", Settings::default()), ..new })?;
-            sign_campaign(rows, id, (&owner, QUEUE))?;
+            let new = NewCampaign { spec: spec("/to", Settings::default()), ..new };
+            let id = add_campaign(rows, &new)?;
+            sign_campaign(rows, (id, &new), (&owner, QUEUE))?;
             plan(rows, id, 1)?;
-            sign_plan(rows, id, (&owner, vec![ROOT]))?;
+            let campaign = rows.campaign(id)?.unwrap();
+            sign_plan(rows, &campaign, &owner, (vec![ROOT], &[[1; 32]]))?;
             begin_campaign(rows, id)?;
             Ok(id)
         });
@@ -64,9 +66,10 @@ impl Planned {
 fn admitted(store: &mut Memory, id: CampaignId, owners: &Owners) -> Result<Option<Vec<Hash32>>, Refusal> {
     let said = store.transact(|rows| {
         let campaign = rows.campaign(id)?.unwrap();
-        signed(rows, &campaign)
+        Ok((campaign.name.clone(), signed(rows, &campaign)?))
     });
-    owners.admit(said.unwrap())
+    let (name, said) = said.unwrap();
+    owners.admit(&name, said)
 }
 
 fn plan(rows: &mut dyn Rows, campaign: CampaignId, content: u8) -> Result<(), JobsError> {
@@ -159,7 +162,12 @@ fn an_owner_who_is_not_named_is_refused_though_the_signature_is_right() {
     assert_eq!(admitted(&mut planned.store, planned.id, &owners), Err(Refusal::Owner(owner)));
     // Whoever signs what the owner signed is no owner by that, nor by taking the owner's name.
     let id = planned.id;
-    planned.store.transact(|rows| sign_campaign(rows, id, (&stranger, QUEUE))).unwrap();
+    let signed_by_stranger = planned.store.transact(|rows| {
+        let Campaign { key, name, hooks, spec, .. } = rows.campaign(id)?.unwrap();
+        let new = NewCampaign { key, name, hooks, spec, ..NewCampaign::default() };
+        sign_campaign(rows, (id, &new), (&stranger, QUEUE))
+    });
+    signed_by_stranger.unwrap();
     assert_eq!(planned.admitted(), Err(Refusal::Owner(stranger.public())));
     let kept = planned.store.transact(|rows| rows.signature(id)).unwrap().unwrap();
     let forged = CampaignSignature { owner: *owner.as_bytes(), ..kept };
@@ -183,6 +191,8 @@ fn a_campaign_that_nobody_signed_is_moved_where_that_is_allowed_and_nowhere_else
         (Owners::any(Unsigned::Moved), true),
         (Owners::any(Unsigned::Refused), false),
         (Owners::these([], Unsigned::Moved), true),
+        (Owners::these([], Unsigned::Named(["one".to_owned()].into())), true),
+        (Owners::these([], Unsigned::Named(["two".to_owned()].into())), false),
         (Owners::these([], Unsigned::Refused), false),
     ] {
         let said = admitted(&mut store, id, &owners);
@@ -217,18 +227,48 @@ fn another_plan_than_the_signed_one_is_refused() {
 }
 
 #[test]
-fn a_plan_is_signed_by_the_owner_of_the_campaign_alone() {
+fn a_plan_is_signed_by_the_owner_of_the_campaign_alone_and_only_as_it_was_planned() {
     let stranger = Identity::generate().unwrap();
     let mut planned = Planned::new();
-    let id = planned.id;
-    let before = planned.store.clone();
-    planned.store.transact(|rows| sign_plan(rows, id, (&stranger, vec![[4; 32]]))).unwrap();
-    assert_eq!(planned.store, before, "a stranger signs nothing");
+    let (id, owner) = (planned.id, planned.owner.clone());
+    let campaign = planned.store.transact(|rows| rows.campaign(id)).unwrap().unwrap();
+    let sign = |planned: &mut Planned, campaign: &Campaign, by: &Identity, segments: &[Hash32]| {
+        let before = planned.store.clone();
+        let signed = planned.store.transact(|rows| sign_plan(rows, campaign, by, (vec![[4; 32]], segments)));
+        assert!(signed.is_ok() || planned.store == before, "nothing is signed");
+        signed.map_err(|error| matches!(error, JobsError::Altered(_)))
+    };
+    assert_eq!(sign(&mut planned, &campaign, &stranger, &[[1; 32]]), Err(true), "a stranger");
+    assert_eq!(sign(&mut planned, &campaign, &owner, &[[2; 32]]), Err(true), "segments of no manifest");
+    assert_eq!(sign(&mut planned, &campaign, &owner, &[[1; 32], [2; 32]]), Err(true), "one segment less");
     planned.change(|campaign| campaign.spec.push(b' '));
-    let before = planned.store.clone();
-    let owner = planned.owner.clone();
-    planned.store.transact(|rows| sign_plan(rows, id, (&owner, vec![[4; 32]]))).unwrap();
-    assert_eq!(planned.store, before, "nor the owner of something else");
+    assert_eq!(sign(&mut planned, &campaign, &owner, &[[1; 32]]), Err(true), "the row was changed meanwhile");
+    let changed = planned.store.transact(|rows| rows.campaign(id)).unwrap().unwrap();
+    assert_eq!(sign(&mut planned, &changed, &owner, &[[1; 32]]), Err(true), "the owner of something else");
+    planned.change(|row| row.spec = campaign.spec.clone());
+    assert_eq!(sign(&mut planned, &campaign, &owner, &[[1; 32]]), Ok(()));
+}
+
+#[test]
+fn what_was_asked_for_is_signed_and_nothing_that_the_store_made_of_it() {
+    let asked = NewCampaign { name: "one".to_owned(), spec: b"{}".to_vec(), ..NewCampaign::default() };
+    let changes: [(&str, &dyn Fn(&mut Campaign)); 4] = [
+        ("spec", &|campaign| campaign.spec.push(b' ')),
+        ("name", &|campaign| campaign.name = "two".to_owned()),
+        ("key", &|campaign| campaign.key = CampaignKey([2; 16])),
+        ("hook", &|campaign| campaign.hooks = "mail:campaign".parse().unwrap()),
+    ];
+    for (what, change) in changes {
+        let (mut store, owner) = (Memory::at(Micros(1_000_000)), Identity::generate().unwrap());
+        let signed = store.transact(|rows| {
+            let id = add_campaign(rows, &asked)?;
+            let mut campaign = rows.campaign(id)?.unwrap();
+            change(&mut campaign);
+            rows.put_campaign(&campaign)?;
+            sign_campaign(rows, (id, &asked), (&owner, QUEUE))
+        });
+        assert!(matches!(signed, Err(JobsError::Altered(_))), "{what}: {signed:?}");
+    }
 }
 
 #[test]
@@ -238,7 +278,7 @@ fn the_messages_that_are_signed_stay_as_they_are() {
     let campaign = planned.store.transact(|rows| rows.campaign(id)).unwrap().unwrap();
     let campaign = Campaign { spec: b"{}".to_vec(), hooks: "mail:fault".parse().unwrap(), ..campaign };
     let owner = PublicKey::from_bytes([5; 32]);
-    let signed = campaign_message(QUEUE, &campaign, (&owner, Micros(258)));
+    let signed = campaign_message(QUEUE, SignedPart::of(&campaign), (&owner, Micros(258)));
     let (queue, key, of_owner) = ("\x07".repeat(16), "\x01".repeat(16), "\x05".repeat(32));
     let id = char::from(u8::try_from(id.0).unwrap());
     let expected = format!(
