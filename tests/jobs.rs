@@ -6,6 +6,7 @@ mod fleet;
 mod hooks;
 mod leaders;
 mod page;
+mod verify;
 
 use std::ffi::OsStr;
 use std::fs;

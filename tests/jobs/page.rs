@@ -30,7 +30,7 @@ fn what_the_page_on_replication_tells_to_type_works() {
         }
         count += 1;
     }
-    assert!(count >= 22, "only {count} commands were found");
+    assert!(count >= 30, "only {count} commands were found");
     assert!(!host.path("mirror/atlas/old").exists(), "it was planned and moved away");
     assert_eq!(counts(&left(host, "atlas")), [101, 0, 0]);
 }

@@ -152,6 +152,7 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "job retry": _options.RETRY,
     "job report": _options.QUEUE,
     "job run": _options.MOVER,
+    "job verify": _options.VERIFY,
 }
 
 

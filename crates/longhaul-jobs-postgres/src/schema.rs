@@ -20,7 +20,7 @@ use crate::rows::RowCells;
 use crate::statements::Statement;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 2] = [FIRST, SECOND];
+pub(crate) const MIGRATIONS: [&str; 3] = [FIRST, SECOND, THIRD];
 
 /// The lock of those who bring a schema up to date: `lhjq`.
 const MIGRATION_LOCK: i64 = 0x6c68_6a71;
@@ -111,6 +111,21 @@ CREATE TABLE notice (
 );
 CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
 CREATE INDEX notice_campaign ON notice (campaign, number);
+"#;
+
+/// The readings of shards at their destinations, and the files that are bad there.
+const THIRD: &str = r#"
+CREATE TABLE verification (
+    shard bigint PRIMARY KEY, campaign bigint NOT NULL, last bigint NOT NULL, entry bigint NOT NULL,
+    claim bytea NOT NULL, until bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE bad_file (
+    shard bigint NOT NULL, path bytea NOT NULL, campaign bigint NOT NULL, bytes bigint NOT NULL,
+    kind bigint NOT NULL, message text NOT NULL, mending bigint NOT NULL, first bigint NOT NULL,
+    last bigint NOT NULL
+);
+CREATE UNIQUE INDEX bad_file_path ON bad_file (shard, sha256(path));
+CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
 "#;
 
 /// The way with a schema that is not there.

@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 3] = [FIRST, SECOND, THIRD];
+pub(crate) const MIGRATIONS: [&str; 4] = [FIRST, SECOND, THIRD, FOURTH];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -109,6 +109,20 @@ CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
 CREATE INDEX notice_campaign ON notice (campaign, number);
 ";
 
+/// The readings of shards at their destinations, and the files that are bad there.
+const FOURTH: &str = "
+CREATE TABLE verification (
+    shard INTEGER PRIMARY KEY, campaign INTEGER NOT NULL, last INTEGER NOT NULL, entry INTEGER NOT NULL,
+    claim BLOB NOT NULL, until INTEGER NOT NULL
+) STRICT;
+CREATE TABLE bad_file (
+    shard INTEGER NOT NULL, path BLOB NOT NULL, campaign INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    kind INTEGER NOT NULL, message TEXT NOT NULL, mending INTEGER NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, PRIMARY KEY (shard, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
+";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -148,7 +162,7 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 4] = [FIRST, SECOND, THIRD, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 5] = [FIRST, SECOND, THIRD, FOURTH, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -162,7 +176,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 4, known: 3, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 5, known: 4, .. }), "{refused}");
     }
 
     #[test]

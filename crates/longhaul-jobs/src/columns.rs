@@ -9,11 +9,11 @@ use crate::codes::code_of_name;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
 use crate::rows::{
-    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease, Link, LinkState,
-    Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment,
-    Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+    BackOff, BadFile, BadKind, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease,
+    Link, LinkState, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace,
+    Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Verification, Weight,
 };
-use crate::store::{FaultSum, ShardSum};
+use crate::store::{BadSum, FaultSum, ShardSum, VerificationSums};
 
 /// The cells of a row that a backend read, from left to right. `None` stands for a cell without a
 /// value; a cell of another type is a [`JobsError::BadRow`].
@@ -256,6 +256,48 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// A row of `verification`.
+    pub fn verification(&mut self) -> Read<Verification> {
+        Ok(Verification {
+            shard: ShardId(self.count()?),
+            campaign: CampaignId(self.count()?),
+            last: self.micros()?,
+            entry: self.count()?,
+            claim: ClaimId(self.bytes()?),
+            until: self.micros()?,
+        })
+    }
+
+    /// The shard that is verified next, and the end of its last reading.
+    pub fn to_verify(&mut self) -> Read<(ShardId, Micros)> {
+        Ok((ShardId(self.count()?), self.micros()?))
+    }
+
+    /// Sums over delivered files.
+    pub fn verification_sums(&mut self) -> Read<VerificationSums> {
+        let (total, never, stale) = (self.amount()?, self.amount()?, self.amount()?);
+        Ok(VerificationSums { total, never, stale, oldest: self.maybe_count()?.map(Micros) })
+    }
+
+    /// A row of `bad_file`.
+    pub fn bad_file(&mut self) -> Read<BadFile> {
+        let (shard, path, campaign) = (ShardId(self.count()?), self.long()?, CampaignId(self.count()?));
+        let (bytes, kind, message) = (self.count()?, self.bad_kind()?, PlainText::from(self.text()?));
+        let (mending, first, last) = (self.count()? != 0, self.micros()?, self.micros()?);
+        Ok(BadFile { shard, campaign, path, bytes, kind, message, mending, first, last })
+    }
+
+    /// Sums over bad files of one kind.
+    pub fn bad_sum(&mut self) -> Read<BadSum> {
+        Ok(BadSum { kind: self.bad_kind()?, mending: self.count()? != 0, amount: self.amount()? })
+    }
+
+    fn bad_kind(&mut self) -> Read<BadKind> {
+        let number = self.0.number()?.ok_or(NO_VALUE)?;
+        let kind = BadKind::ALL.into_iter().find(|kind| number_of_bad_kind(*kind) == number);
+        kind.ok_or(JobsError::BadRow("there is no such kind of a bad file"))
+    }
+
     /// A row of `notice`.
     pub fn notice(&mut self) -> Read<Notice> {
         Ok(Notice {
@@ -372,6 +414,16 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
     match state {
         FaultState::Waiting => 0,
         FaultState::GivenUp => 1,
+    }
+}
+
+/// The column `kind` of a bad file.
+pub const fn number_of_bad_kind(kind: BadKind) -> i64 {
+    match kind {
+        BadKind::Lost => 0,
+        BadKind::Changed => 1,
+        BadKind::Damaged => 2,
+        BadKind::Unread => 3,
     }
 }
 

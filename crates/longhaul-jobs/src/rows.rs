@@ -14,9 +14,11 @@ use crate::retry::RetryRules;
 
 mod link;
 mod notice;
+mod verification;
 
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
+pub use verification::{BadFile, BadKind, Verification};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]

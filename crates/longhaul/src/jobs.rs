@@ -4,7 +4,8 @@
 //! `spec` has the form in which a campaign keeps its transfers, `queue` opens the queue, in a file
 //! or in a database, `shelf` knows where manifests lie and reads the files of a shard from them,
 //! `plan` cuts manifests into shards, `parts` writes lists for movers without a queue, `mover`
-//! moves shards, `hooks` are what this host runs or calls for campaigns.
+//! moves shards, `verify` reads back what they delivered, against the digests of `records`, `hooks`
+//! are what this host runs or calls for campaigns.
 //! In: what `commands` were asked for. Out: rows of the queue, and transfers of the engine. Must
 //! not know the command line, nor how anything is told.
 
@@ -14,8 +15,10 @@ pub mod mover;
 pub mod parts;
 pub mod plan;
 pub mod queue;
+pub mod records;
 pub mod shelf;
 pub mod spec;
+pub mod verify;
 
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use hooks::{Hook, HookFailure, HookMeans, HookUrl, Hooks};
@@ -23,3 +26,4 @@ pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrder
 pub use queue::{QueuePlace, QueueStore, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
+pub use verify::{AbsenceUse, BadNews, ChangedUse, ShardRead, Verifier, VerifyObserver, VerifyOrders, VerifyUntil};

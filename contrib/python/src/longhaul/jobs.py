@@ -7,12 +7,12 @@ file of this host, or a database, which `queue` names. Must not know how a proce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
+from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Sequence, Union
 
 from . import _jobs
 from ._events import JobCampaign, JobLeft, JobPart, JobPlanned
-from ._jobs import CampaignName, Mover, Report, Shown
-from ._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from ._jobs import CampaignName, Mover, Report, Shown, Verification
+from ._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +25,7 @@ __all__ = [
     "Report",
     "Shown",
     "TrustOptions",
+    "Verification",
     "add",
     "cancel",
     "hold",
@@ -37,6 +38,7 @@ __all__ = [
     "retry",
     "run",
     "show",
+    "verify",
     "wait",
     "watch",
 ]
@@ -150,6 +152,30 @@ def retry(campaign: CampaignName, code: Optional[str] = None, *, queue: Optional
 def report(campaign: CampaignName, *, queue: Optional[Location] = None) -> Report:
     """Lists the files that failed, and how each did."""
     return _jobs.report(campaign, queue).result()
+
+
+def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    mend: Union[str, Sequence[str], None] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as far as it is due in this `cycle`.
+
+    It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
+    changed, damaged or unread are in its answer; those of the kinds in `mend` are copied anew by
+    the next mover.
+    """
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time, "mend": mend}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    return _jobs.verify(campaign, {**limits, **doubts, "at": at, "memory": memory, "queue": queue}).result()
 
 
 def run(

@@ -12,6 +12,7 @@ mod finish;
 mod notices;
 mod permits;
 mod schedule;
+mod verify;
 
 pub use add::{
     LinkLimits, NewCampaign, OMITTED_NAMES_MAX, SiteLimits, add_campaign, add_link, add_segment, add_site,
@@ -23,6 +24,10 @@ pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice};
 pub use schedule::{Scheduled, lead, resign, schedule};
+pub use verify::{
+    FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, mend,
+    note_verified, take_to_verify, verify_figures,
+};
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, Micros, ROW_NUMBER_MAX, ShardId};

@@ -2,7 +2,7 @@
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `run` moves its shards.
+//! retries it, `run` moves its shards, `verify` reads back what it delivered.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 
@@ -13,6 +13,7 @@ mod look;
 mod plan;
 mod run;
 mod steer;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
@@ -61,6 +62,11 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
             return Ok(run::run(args, &layers, talk, context, telling)
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
+        JobVerb::Verify(args) => {
+            return Ok(
+                verify::run(args, talk, context, telling).unwrap_or_else(|error| output::refuse(talk.json, error))
+            );
+        }
     };
     match done {
         Ok(()) => Ok(telling.end()),
@@ -86,6 +92,7 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
         JobVerb::Watch(args) => &args.campaign.queue.talk,
         JobVerb::Retry(args) => &args.campaign.queue.talk,
         JobVerb::Run(args) => &args.queue.talk,
+        JobVerb::Verify(args) => &args.campaign.queue.talk,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Tells what there is about campaigns: what they are, what is left of them, which files failed.
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
-//! error, and the exit code. `bodies` declares the fields of the events. Decides nothing of the
-//! queue.
+//! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
+//! was read back. Decides nothing of the queue.
 
 mod bodies;
+mod verification;
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -19,6 +20,7 @@ use self::bodies::{
     JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody,
     JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
 };
+pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
 use super::units;

@@ -6,12 +6,12 @@ while it awaits an answer ends the program that was asked. Must not know how a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional
+from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Sequence, Union
 
 from .. import _jobs, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSummary
-from .._jobs import CampaignName, Command, Mover, Report, Shown, T
-from .._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from .._jobs import CampaignName, Command, Mover, Report, Shown, T, Verification
+from .._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 from ..jobs import Sources
 from . import AsyncRun
 
@@ -132,6 +132,26 @@ async def retry(campaign: CampaignName, code: Optional[str] = None, *, queue: Op
 async def report(campaign: CampaignName, *, queue: Optional[Location] = None) -> Report:
     """Lists the files that failed, and how each did."""
     return await _answer(_jobs.report(campaign, queue))
+
+
+async def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    mend: Union[str, Sequence[str], None] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as `longhaul.jobs.verify`."""
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time, "mend": mend}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    places = {"at": at, "memory": memory, "queue": queue}
+    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places}))
 
 
 def run(

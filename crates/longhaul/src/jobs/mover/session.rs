@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
+use super::mending::{Mending, TransferPart, keep_digests};
 use super::source::{Look, differing};
 use super::tally::Tally;
 use super::{Halt, Mover, ShardEnd, halted, random};
@@ -33,6 +34,7 @@ struct Work {
     credentials: Option<Credentials>,
     settings: Settings,
     tally: Arc<Tally>,
+    mending: Mending,
 }
 
 /// How a mover ended with a shard, before the queue heard of it.
@@ -82,6 +84,10 @@ async fn move_leased(
     let Some(outcome) = outcome else {
         return ShardEnd { state: None, files_failed: 0, bytes_moved: 0, fence: held.fence.0, unclaimed };
     };
+    if let Some(tally) = tally.clone() {
+        let record = mover.shelf.record(granted.campaign.key, granted.shard.id);
+        let _ = blocking(move || keep_digests(&record, &tally)).await;
+    }
     let figures = tally.map(|tally| tally.figures());
     let files_failed = if let Outcome::Through(faults) = &outcome { faults.len() as u64 } else { 0 };
     let report = Report {
@@ -193,7 +199,8 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    Ok(Work { link: granted.shard.link, job, credentials, settings, tally })
+    let mending = Mending::of(granted, &tally);
+    Ok(Work { link: granted.shard.link, job, credentials, settings, tally, mending })
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -251,7 +258,8 @@ async fn transfers(
         let rate = orders.news().rate;
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
-        let (trigger, mut running) = begin((work, by), &open, rate);
+        let part = work.mending.part(open);
+        let (trigger, mut running) = begin((work, by), &part, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(rate) => {
@@ -265,6 +273,7 @@ async fn transfers(
         };
         match (orders.stop(), fault) {
             (Some(LeaseStop::Gone), _) => return None,
+            (_, None) if work.mending.goes_on(&part, &work.tally) => {}
             (_, None) => return Some(conclude(work, None).await),
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
@@ -290,14 +299,15 @@ fn begun(work: &Work) -> Begun {
     if work.tally.figures().is_claim_kept { Begun::Yes } else { Begun::No }
 }
 
-/// Begins a transfer of the files that are open, by a claim if the destination keeps one.
+/// Begins a transfer of some of the files that are open, by a claim if the destination keeps one.
 fn begin(
     (work, by): (&Work, Option<ShardClaim>),
-    open: &[RelPath],
+    part: &TransferPart,
     rate: Option<u64>,
 ) -> (StopTrigger, JoinHandle<EngineReport>) {
-    let files_from = Some(Arc::new(PathList::new(open)));
-    let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
+    let files_from = Some(Arc::new(PathList::new(&part.names)));
+    let if_exists = part.if_exists.unwrap_or(work.settings.if_exists);
+    let settings = Settings { files_from, if_exists, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
     let (trigger, stop) = Stop::new();
     work.tally.begin(trigger.clone());
     let job = Job { claim: by, ..expecting(&work.job, &work.tally) };

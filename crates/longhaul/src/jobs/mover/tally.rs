@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Blame, FaultCode, Mtime, PlainText, RelPath};
+use longhaul_core::{Blame, FaultCode, Hash32, Mtime, PlainText, RelPath};
 use longhaul_engine::{Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, Observer, StopTrigger};
 use longhaul_jobs::queue::FileFault;
 use longhaul_jobs::{AlikeWatch, Amount, Hold};
@@ -19,6 +19,8 @@ pub(super) struct Tally(Mutex<TallyCounts>);
 /// The figures of a shard in one claim.
 struct TallyCounts {
     files: BTreeMap<RelPath, ShardFile>,
+    /// Files that stood before, and that are not looked at.
+    stood: Amount,
     watch: AlikeWatch,
     hold: Option<Hold>,
     /// A fault of a file that is really that of the destination.
@@ -40,6 +42,8 @@ pub(super) struct ShardFile {
     pub(super) mtime: Option<Mtime>,
     /// Whether it is a regular file: else a link.
     pub(super) is_regular: bool,
+    /// Its BLAKE3, if it was sent in this claim.
+    pub(super) b3: Option<Hash32>,
     outcome: FileOutcome,
 }
 
@@ -78,11 +82,12 @@ impl Tally {
                 continue;
             }
             let is_regular = matches!(item.kind, ItemKind::File { .. });
-            let (bytes, mtime) = (item.bytes(), item.mtime);
-            files.insert(item.path.clone(), ShardFile { bytes, mtime, is_regular, outcome: FileOutcome::Open });
+            let (bytes, mtime, outcome) = (item.bytes(), item.mtime, FileOutcome::Open);
+            files.insert(item.path.clone(), ShardFile { bytes, mtime, is_regular, b3: None, outcome });
         }
         Tally(Mutex::new(TallyCounts {
             files,
+            stood: Amount::default(),
             watch,
             hold: None,
             destination_fault: None,
@@ -98,6 +103,15 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Files other than these stand, and are not looked at.
+    pub(super) fn keep_only(&self, paths: &BTreeSet<Vec<u8>>) {
+        let mut counts = self.counts();
+        let (kept, stood) =
+            std::mem::take(&mut counts.files).into_iter().partition(|(path, _)| paths.contains(path.as_bytes()));
+        let stood: BTreeMap<_, _> = stood;
+        (counts.files, counts.stood) = (kept, sum_of(stood.values()));
+    }
+
     /// A transfer begins, which this stops.
     pub(super) fn begin(&self, trigger: StopTrigger) {
         let mut counts = self.counts();
@@ -109,12 +123,9 @@ impl Tally {
     pub(super) fn figures(&self) -> TallyFigures {
         let counts = self.counts();
         let stands = counts.files.values().filter(|file| matches!(file.outcome, FileOutcome::Stands));
-        let done = stands.fold(Amount::default(), |sum, file| Amount {
-            files: sum.files + 1,
-            bytes: sum.bytes.saturating_add(file.bytes),
-        });
+        let done = sum_of(stands);
         TallyFigures {
-            done,
+            done: counts.stood.plus(done).unwrap_or(done),
             moved: counts.moved_before.saturating_add(counts.moved),
             hold: counts.hold,
             destination_fault: counts.destination_fault,
@@ -170,6 +181,13 @@ impl Tally {
     }
 }
 
+fn sum_of<'a>(files: impl Iterator<Item = &'a ShardFile>) -> Amount {
+    files.fold(Amount::default(), |sum, file| Amount {
+        files: sum.files + 1,
+        bytes: sum.bytes.saturating_add(file.bytes),
+    })
+}
+
 impl TallyCounts {
     fn file(&mut self, event: &FileEvent) {
         let Some(known) = self.files.get_mut(&event.path) else { return };
@@ -193,6 +211,7 @@ impl TallyCounts {
                 self.fail(&event.path, (FaultCode::Changed, Blame::Local), &PlainText::from(message.as_str()));
             }
             FileStatus::Committed | FileStatus::Skipped | FileStatus::Linked => {
+                known.b3 = event.b3.filter(|_| matches!(event.status, FileStatus::Committed));
                 known.outcome = FileOutcome::Stands;
                 self.settle(None);
             }

@@ -1,0 +1,287 @@
+//! Some files of a shard: a look at each, and a reading of those that look as they were delivered.
+//!
+//! In: names with what is known of them. Out: which of them are well, bad, or read for the first
+//! time. The engine reads and hashes, past the page cache and at a rate, as it does for `check`.
+//! Must not know the queue.
+
+#![allow(clippy::disallowed_methods, reason = "only lengths, times and targets of links are looked at")]
+
+use std::collections::BTreeMap;
+use std::fs::{read_link, symlink_metadata};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longhaul_core::clock::Clock;
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, Hash32, Mtime, PathList, PlainText, RelPath};
+use longhaul_engine::{
+    Event, FileEvent, FileStatus, LocalSource, Observer, RATE_MIN, Settings, Stop, StopTrigger, digest_sources,
+};
+use longhaul_jobs::BadKind;
+use longhaul_jobs::queue::FoundBad;
+use longhaul_manifest::{Item, ItemKind};
+
+use super::shard::{NamesBatch, ShardFiles};
+use super::{AbsenceUse, ChangedUse, blocking};
+use crate::jobs::mover::Halt;
+use crate::jobs::spec::beneath;
+
+/// The rules by which files are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadRules {
+    /// The rate, bytes/s. `None`: as fast as it goes.
+    pub(super) budget: Option<u64>,
+    /// Buffers. `None`: the engine's.
+    pub(super) memory: Option<ByteCount>,
+    /// What is made of files that somebody wrote to.
+    pub(super) changed: ChangedUse,
+    /// What is made of many files that are lost.
+    pub(super) absences: AbsenceUse,
+}
+
+/// The findings on a batch.
+#[derive(Debug, Default)]
+pub(super) struct BatchFindings {
+    /// Names that were looked at.
+    pub(super) files: u64,
+    /// Bytes that were read.
+    pub(super) bytes: u64,
+    /// The paths that are well.
+    pub(super) well: Vec<Vec<u8>>,
+    /// The files that are bad.
+    pub(super) bad: Vec<FoundBad>,
+    /// Files that were read and could not be compared, with their lengths and digests.
+    pub(super) first: Vec<(RelPath, u64, Hash32)>,
+    /// Files that somebody wrote to, and that are passed over.
+    pub(super) passed_over: u64,
+}
+
+/// What a look at a name tells.
+enum Look {
+    /// It is as it was delivered, as far as can be seen without reading.
+    Alike,
+    /// It is bad.
+    Bad(BadKind, String),
+}
+
+/// A file that was read: its length and digest, or the words of the failure.
+type FileRead = Result<(u64, Hash32), PlainText>;
+
+/// Looks at a batch, and reads it. `None`: it was stopped.
+///
+/// # Errors
+/// The fault of a reading that concerns no single file, and the one of nearly all files being
+/// lost, unless that is to be believed.
+pub(super) async fn read(
+    files: &ShardFiles,
+    batch: &NamesBatch,
+    rules: ReadRules,
+    mut stopping: Halt,
+) -> Result<Option<BatchFindings>, Fault> {
+    let (trigger, stop) = Stop::new();
+    let guard = StopsAtEnd(trigger);
+    let looked = look_at_all(files, batch.items.clone()).await?;
+    let read = looked.iter().filter(|(item, look)| item.is_file() && matches!(look, Look::Alike));
+    let names: Vec<RelPath> = read.map(|(item, _)| item.path.clone()).collect();
+    let digests = digests(&files.top, names, rules, stop);
+    let digests = tokio::select! {
+        digests = digests => digests?,
+        _ = stopping.wait_for(Option::is_some) => return Ok(None),
+    };
+    drop(guard);
+    let mut findings = BatchFindings { files: looked.len() as u64, ..BatchFindings::default() };
+    let mut again = Vec::new();
+    for (item, look) in looked {
+        match look {
+            Look::Bad(kind, why) => findings.note_bad(&item, kind, why, rules),
+            Look::Alike if item.is_file() => again.push(item),
+            Look::Alike => findings.well.push(item.path.as_bytes().to_vec()),
+        }
+    }
+    // It may have been written to while it was read.
+    for (item, look) in look_at_all(files, again).await? {
+        match (look, digests.get(&item.path)) {
+            (Look::Bad(kind, why), _) => findings.note_bad(&item, kind, why, rules),
+            (Look::Alike, Some(Ok((bytes, b3)))) => findings.compare(&item, (*bytes, *b3), files.known(&item), rules),
+            (Look::Alike, Some(Err(why))) => findings.note_bad(&item, BadKind::Unread, why.to_string(), rules),
+            (Look::Alike, None) => {
+                let why = "the reader passed it over".to_owned();
+                findings.note_bad(&item, BadKind::Unread, why, rules);
+            }
+        }
+    }
+    match rules.absences {
+        AbsenceUse::Believed => {}
+        AbsenceUse::Doubted => findings.are_believable(&files.top)?,
+    }
+    Ok(Some(findings))
+}
+
+/// Stops a reading that nobody waits for any more.
+struct StopsAtEnd(StopTrigger);
+
+impl Drop for StopsAtEnd {
+    fn drop(&mut self) {
+        self.0.stop(FaultCode::Terminated);
+    }
+}
+
+impl BatchFindings {
+    fn note_bad(&mut self, item: &Item, kind: BadKind, why: String, rules: ReadRules) {
+        if kind == BadKind::Changed && rules.changed == ChangedUse::PassedOver {
+            self.passed_over += 1;
+            // If it was bad in another way before, somebody has replaced it since.
+            self.well.push(item.path.as_bytes().to_vec());
+            return;
+        }
+        let (path, message) = (item.path.as_bytes().to_vec(), PlainText::from(why));
+        self.bad.push(FoundBad { path, bytes: item.bytes(), kind, message });
+    }
+
+    fn compare(&mut self, item: &Item, (bytes, b3): (u64, Hash32), known: Option<Hash32>, rules: ReadRules) {
+        self.bytes += bytes;
+        match known {
+            Some(known) if known != b3 => {
+                let hex = |digest: Hash32| blake3::Hash::from_bytes(digest).to_hex().to_string();
+                let why = format!("its BLAKE3 is {}, and was {}", hex(b3), hex(known));
+                self.note_bad(item, BadKind::Damaged, why, rules);
+            }
+            Some(_) => self.well.push(item.path.as_bytes().to_vec()),
+            None => {
+                self.first.push((item.path.clone(), bytes, b3));
+                self.well.push(item.path.as_bytes().to_vec());
+            }
+        }
+    }
+
+    /// Refuses losses of nearly all files.
+    fn are_believable(&self, top: &Path) -> Result<(), Fault> {
+        let is_absent = |found: &&FoundBad| matches!(found.kind, BadKind::Lost | BadKind::Unread);
+        let absent = self.bad.iter().filter(is_absent).count() as u64;
+        if self.files < DOUBTED_FILES_MIN || absent * 100 < self.files * DOUBTED_PERCENT {
+            return Ok(());
+        }
+        let shown = longhaul_core::Escaped(top.as_os_str().as_encoded_bytes()).to_string();
+        let message = format_args!(
+            "{absent} of {} files that follow each other are lost or cannot be read in '{shown}': nothing of them was recorded",
+            self.files
+        );
+        let hint = "see that the disk is mounted; if they are lost indeed, run it again with --believe-losses";
+        Err(Fault::new(FaultCode::NotFound, Blame::Local, message).about(shown).hint_in_words(hint))
+    }
+}
+
+async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, Look)>, Fault> {
+    let (top, keeps_times) = (files.top.clone(), files.keeps_times);
+    blocking(move || {
+        let looked = items.into_iter().map(|item| {
+            let look = match seen(&top, &item) {
+                Seen::File(shown) => {
+                    let given = item.mtime.filter(|_| keeps_times);
+                    match given.is_none_or(|given| Clock::Unknown.shows(given, shown)) {
+                        true => Look::Alike,
+                        false => Look::Bad(BadKind::Changed, "it was written to since".to_owned()),
+                    }
+                }
+                Seen::Alike => Look::Alike,
+                Seen::Bad(kind, why) => Look::Bad(kind, why),
+            };
+            (item, look)
+        });
+        looked.collect()
+    })
+    .await
+}
+
+/// What stands under a name.
+enum Seen {
+    /// A file of the right length, with this time.
+    File(Mtime),
+    /// Something that has no content to be read, and is as it was.
+    Alike,
+    /// Something else, or nothing.
+    Bad(BadKind, String),
+}
+
+fn seen(top: &Path, item: &Item) -> Seen {
+    let place = beneath(top, &item.path);
+    let found = match symlink_metadata(&place) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Seen::Bad(BadKind::Lost, "nothing stands under its name".to_owned());
+        }
+        Err(error) => return Seen::Bad(BadKind::Unread, error.to_string()),
+        Ok(found) => found,
+    };
+    let other_kind = || Seen::Bad(BadKind::Changed, "it has become another kind of file".to_owned());
+    match &item.kind {
+        ItemKind::File { .. } if !found.is_file() => other_kind(),
+        ItemKind::File { bytes: Some(bytes) } if *bytes != found.len() => {
+            let why = format!("it has {} bytes, and was delivered with {bytes}", found.len());
+            Seen::Bad(BadKind::Changed, why)
+        }
+        ItemKind::File { .. } => {
+            Seen::File(Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()))
+        }
+        ItemKind::Link { .. } if !found.is_symlink() => other_kind(),
+        ItemKind::Link { target } => match read_link(&place) {
+            Ok(shown) if shown.as_os_str().as_bytes() == target => Seen::Alike,
+            Ok(_) => Seen::Bad(BadKind::Changed, "it leads elsewhere".to_owned()),
+            Err(error) => Seen::Bad(BadKind::Unread, error.to_string()),
+        },
+        ItemKind::Dir => Seen::Alike,
+    }
+}
+
+/// Reads files, as fast as the budget allows.
+async fn digests(
+    top: &Path,
+    names: Vec<RelPath>,
+    rules: ReadRules,
+    stop: Stop,
+) -> Result<BTreeMap<RelPath, FileRead>, Fault> {
+    // No list would mean everything.
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let defaults = Settings::default();
+    let settings = Settings {
+        files_from: Some(Arc::new(PathList::new(&names))),
+        rate: rules.budget.map(|rate| rate.max(RATE_MIN)),
+        memory: rules.memory.unwrap_or(defaults.memory),
+        ..defaults
+    };
+    let (heard, top) = (Arc::new(ReadFiles::default()), PathBuf::from(top));
+    let observer = Arc::clone(&heard);
+    let runtime = tokio::runtime::Handle::current();
+    // On a thread of its own: it must not wait while something here waits for the queue's file.
+    let reading = tokio::task::spawn_blocking(move || {
+        runtime.block_on(digest_sources(vec![LocalSource::contents(&top)], settings, observer, stop))
+    });
+    let report = reading.await.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))?;
+    match report.fault {
+        Some(fault) => Err(fault),
+        None => Ok(std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner))),
+    }
+}
+
+/// Hears of the files that the engine reads.
+#[derive(Default)]
+struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
+
+impl Observer for ReadFiles {
+    fn event(&self, event: Event) {
+        let Event::File(FileEvent { path, status, bytes, b3, .. }) = event else { return };
+        let read = match (status, b3) {
+            (FileStatus::Failed(fault), _) => Err(fault.message),
+            (_, Some(b3)) => Ok((bytes, b3)),
+            (_, None) => return,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
+    }
+}
+
+/// Files below which losses are believed, and the part of more of them that is doubted.
+const DOUBTED_FILES_MIN: u64 = 10;
+const DOUBTED_PERCENT: u64 = 80;
