@@ -191,12 +191,12 @@ fn a_verifier_that_is_killed_or_stopped_is_followed_by_one_that_goes_on_there() 
         running.finish();
     }
     let rows = rusqlite::Connection::open(queue(&host)).unwrap();
-    let read = |text: &str| rows.query_row(text, [], |row| row.get::<_, u64>(0)).unwrap();
+    let read = |text: &str| rows.query_row(text, [], |row| row.get::<_, i64>(0)).unwrap();
     let through = read("SELECT count(*) FROM verification WHERE last > 0");
     assert!((2..4).contains(&through), "{through} shards were read");
     rows.execute("UPDATE verification SET until = 0", []).unwrap();
     let told = host.run(verify(&[])).succeed();
-    assert_eq!(told.events_of("job_verified").len() as u64, 4 - through);
+    assert_eq!(told.events_of("job_verified").len() as i64, 4 - through);
     assert_eq!(told.events_of("job_verify")[0]["never"]["files"], 0);
 }
 
