@@ -84,9 +84,9 @@ pub trait VerificationRows {
     fn verification(&mut self, shard: ShardId) -> Result<Option<Verification>, JobsError>;
     /// Writes the readings of a shard.
     fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError>;
-    /// Of the settled shards of which something stands, and which no verifier has, the one that was
-    /// read last the longest time ago, with the end of that reading: 0 for never. Of several the
-    /// one with the lowest number. A backend with row locks gives the first that no other
+    /// The shard that was read last the longest time ago, of those that are settled, of which
+    /// something stands, and which no verifier has, with the end of that reading: 0 for never. Of
+    /// several it is the one with the lowest number. A backend with row locks gives the first that no other
     /// transaction has locked, and locks it.
     fn first_to_verify(
         &mut self,

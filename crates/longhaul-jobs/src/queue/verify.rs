@@ -68,9 +68,9 @@ pub struct VerifyNews {
     pub entry: u64,
     /// The paths that it looked at since its last word, and found well.
     pub well: Vec<Vec<u8>>,
-    /// Those that it found bad.
+    /// The files that it found bad.
     pub bad: Vec<FoundBad>,
-    /// What it does next.
+    /// The step that it takes next.
     pub next: VerifyNext,
 }
 

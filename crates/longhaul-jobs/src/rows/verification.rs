@@ -53,7 +53,7 @@ pub struct BadFile {
 pub enum BadKind {
     /// Nothing stands under its name.
     Lost,
-    /// What stands there has another length, time or kind: somebody wrote it since.
+    /// Another length, time or kind stands under its name: somebody wrote it since.
     Changed,
     /// It has the length and the time with which it was delivered, and other content.
     Damaged,

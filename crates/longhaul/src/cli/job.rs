@@ -253,7 +253,7 @@ pub struct JobVerifyArgs {
     /// The directory of this host that is the campaign's DEST, where DEST is written as a daemon's
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
-    /// Buffers of the reading [default: 256MiB]
+    /// Buffers of the reading [default: as of 'longhaul check']
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
     /// The campaign.

@@ -118,7 +118,7 @@ pub struct ManifestConsistencyArgs {
     /// each line
     #[arg(value_name = "BEFORE")]
     pub before: OsString,
-    /// What the storage has
+    /// The list of the storage
     #[arg(value_name = "STORAGE")]
     pub storage: OsString,
     /// The catalogue after the storage was listed

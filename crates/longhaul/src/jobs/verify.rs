@@ -50,9 +50,9 @@ pub struct VerifyOrders {
     pub time_max: Option<Duration>,
     /// Bad files of these kinds are copied anew.
     pub mends: Vec<BadKind>,
-    /// What is made of files that somebody wrote to.
+    /// The use of files that somebody wrote to.
     pub changed: ChangedUse,
-    /// What is made of shards of which nearly nothing can be read.
+    /// The use of shards of which nearly nothing can be read.
     pub absences: AbsenceUse,
     /// Buffers. `None`: the engine's.
     pub memory: Option<ByteCount>,
@@ -113,7 +113,7 @@ pub struct BadNews {
 pub struct ShardRead {
     /// The shard.
     pub shard: ShardId,
-    /// What came of it.
+    /// The end that it came to.
     pub end: ShardReadEnd,
     /// Files that were looked at.
     pub files: u64,
@@ -258,9 +258,9 @@ impl Verifier {
 
     /// Bytes of a batch: what is lost if the verifier is killed, but for a file that is larger.
     fn batch_bytes(&self) -> u64 {
-        self.orders.budget.map_or(BATCH_BYTES_MAX, |budget| {
-            budget.saturating_mul(BATCH_SECONDS).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
-        })
+        self.orders
+            .budget
+            .map_or(READ_BYTES_MAX, |budget| budget.saturating_mul(BATCH_SECONDS).clamp(READ_BYTES_MIN, READ_BYTES_MAX))
     }
 
     /// Notes the digests of files that were read for the first time. What cannot be noted is read
@@ -417,8 +417,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Bytes of a batch: those that the budget allows in some seconds, within bounds.
 const BATCH_SECONDS: u64 = 20;
-const BATCH_BYTES_MIN: u64 = 16 << 20;
-const BATCH_BYTES_MAX: u64 = 4 << 30;
+const READ_BYTES_MIN: u64 = 16 << 20;
+const READ_BYTES_MAX: u64 = 4 << 30;
 /// The pause behind a failure of the store, and the time after which a verifier gives up on it.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
 const STORE_PATIENCE: Duration = Duration::from_secs(60);

@@ -35,9 +35,9 @@ pub(super) struct ReadRules {
     pub(super) budget: Option<u64>,
     /// Buffers. `None`: the engine's.
     pub(super) memory: Option<ByteCount>,
-    /// What is made of files that somebody wrote to.
+    /// The use of files that somebody wrote to.
     pub(super) changed: ChangedUse,
-    /// What is made of many files that are lost.
+    /// The use of many files that are lost.
     pub(super) absences: AbsenceUse,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct BatchFindings {
     pub(super) passed_over: u64,
 }
 
-/// What a look at a name tells.
-enum Look {
+/// The outcome of a look at a name.
+enum Glance {
     /// It is as it was delivered, as far as can be seen without reading.
     Alike,
     /// It is bad.
@@ -83,7 +83,7 @@ pub(super) async fn read(
     let (trigger, stop) = Stop::new();
     let guard = StopsAtEnd(trigger);
     let looked = look_at_all(files, batch.items.clone()).await?;
-    let read = looked.iter().filter(|(item, look)| item.is_file() && matches!(look, Look::Alike));
+    let read = looked.iter().filter(|(item, look)| item.is_file() && matches!(look, Glance::Alike));
     let names: Vec<RelPath> = read.map(|(item, _)| item.path.clone()).collect();
     let digests = digests(&files.top, names, rules, stop);
     let digests = tokio::select! {
@@ -95,18 +95,18 @@ pub(super) async fn read(
     let mut again = Vec::new();
     for (item, look) in looked {
         match look {
-            Look::Bad(kind, why) => findings.note_bad(&item, kind, why, rules),
-            Look::Alike if item.is_file() => again.push(item),
-            Look::Alike => findings.well.push(item.path.as_bytes().to_vec()),
+            Glance::Bad(kind, why) => findings.note_bad(&item, kind, why, rules),
+            Glance::Alike if item.is_file() => again.push(item),
+            Glance::Alike => findings.well.push(item.path.as_bytes().to_vec()),
         }
     }
     // It may have been written to while it was read.
     for (item, look) in look_at_all(files, again).await? {
         match (look, digests.get(&item.path)) {
-            (Look::Bad(kind, why), _) => findings.note_bad(&item, kind, why, rules),
-            (Look::Alike, Some(Ok((bytes, b3)))) => findings.compare(&item, (*bytes, *b3), files.known(&item), rules),
-            (Look::Alike, Some(Err(why))) => findings.note_bad(&item, BadKind::Unread, why.to_string(), rules),
-            (Look::Alike, None) => {
+            (Glance::Bad(kind, why), _) => findings.note_bad(&item, kind, why, rules),
+            (Glance::Alike, Some(Ok((bytes, b3)))) => findings.compare(&item, (*bytes, *b3), files.known(&item), rules),
+            (Glance::Alike, Some(Err(why))) => findings.note_bad(&item, BadKind::Unread, why.to_string(), rules),
+            (Glance::Alike, None) => {
                 let why = "the reader passed it over".to_owned();
                 findings.note_bad(&item, BadKind::Unread, why, rules);
             }
@@ -173,7 +173,7 @@ impl BatchFindings {
     }
 }
 
-async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, Look)>, Fault> {
+async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, Glance)>, Fault> {
     let (top, keeps_times) = (files.top.clone(), files.keeps_times);
     blocking(move || {
         let looked = items.into_iter().map(|item| {
@@ -181,12 +181,12 @@ async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, 
                 Seen::File(shown) => {
                     let given = item.mtime.filter(|_| keeps_times);
                     match given.is_none_or(|given| Clock::Unknown.shows(given, shown)) {
-                        true => Look::Alike,
-                        false => Look::Bad(BadKind::Changed, "it was written to since".to_owned()),
+                        true => Glance::Alike,
+                        false => Glance::Bad(BadKind::Changed, "it was written to since".to_owned()),
                     }
                 }
-                Seen::Alike => Look::Alike,
-                Seen::Bad(kind, why) => Look::Bad(kind, why),
+                Seen::Alike => Glance::Alike,
+                Seen::Bad(kind, why) => Glance::Bad(kind, why),
             };
             (item, look)
         });
@@ -195,7 +195,7 @@ async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, 
     .await
 }
 
-/// What stands under a name.
+/// The thing that stands under a name.
 enum Seen {
     /// A file of the right length, with this time.
     File(Mtime),

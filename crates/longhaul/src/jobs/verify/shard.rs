@@ -34,7 +34,7 @@ pub(super) struct ShardFiles {
 
 /// Names of a shard that follow each other.
 pub(super) struct NamesBatch {
-    /// Those that stand.
+    /// The names that stand.
     pub(super) items: Vec<Item>,
     /// The place behind the last one, among all names of the shard.
     pub(super) end: u64,

@@ -287,7 +287,7 @@ pub(super) struct JobVerifiedBody {
 pub(super) struct JobVerifyBody<'a> {
     /// The name of the campaign.
     pub(super) name: &'a str,
-    /// What was delivered by shards that are settled.
+    /// All that was delivered by shards that are settled.
     pub(super) total: JobAmountBody,
     /// The part that was never read back whole.
     pub(super) never: JobAmountBody,
@@ -323,7 +323,7 @@ pub(super) struct JobBadSumBody {
     pub(super) kind: &'static str,
     /// Such files.
     pub(super) files: u64,
-    /// Those among them that the next mover copies anew.
+    /// The files among them that the next mover copies anew.
     pub(super) files_mending: u64,
 }
 

@@ -20,13 +20,13 @@ use crate::jobs::{BadNews, ShardRead};
 pub struct VerifyTold<'a> {
     /// The name of the campaign.
     pub name: &'a str,
-    /// What was read, and what is bad.
+    /// The figures of what was read, and of what is bad.
     pub figures: &'a VerifyFigures,
     /// The time in which each byte is to be read once.
     pub cycle: Duration,
     /// The rate that is not exceeded, bytes/s. `None`: none.
     pub budget: Option<u64>,
-    /// What that makes.
+    /// The pace that makes.
     pub pace: Pace,
 }
 
