@@ -1,5 +1,5 @@
 //! `job verify`: what was delivered is read back within its budget; what is lost, changed or
-//! damaged is told, once as new, and copied anew if that is asked for.
+//! damaged is told, once as new. By that a person copies it anew.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{plant, queue};
-use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Site, files};
 
 /// A campaign that was delivered to `to`, in shards of thirty files.
@@ -22,7 +21,7 @@ fn delivered(host: &Host) {
 /// Lets a cycle pass, without waiting for it, and the leases of verifiers that are gone.
 fn let_cycle_pass(host: &Host) {
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
-    rows.execute("UPDATE verification SET last = min(last, 1), until = 0", []).unwrap();
+    rows.execute("UPDATE verification SET last = min(last, 1), until = 0, failed = 0", []).unwrap();
 }
 
 /// Changes a byte of a file, and nothing that a look at it tells.
@@ -90,7 +89,7 @@ fn what_movers_delivered_is_compared_with_what_they_sent_and_read_once_in_a_cycl
 }
 
 #[test]
-fn lost_changed_and_damaged_files_are_told_as_new_once_and_mended_without_a_look_at_the_others() {
+fn lost_changed_and_damaged_files_are_told_as_new_once_and_copied_anew_by_hand() {
     let host = Host::new();
     delivered(&host);
     host.run(verify(&[])).succeed();
@@ -113,24 +112,24 @@ fn lost_changed_and_damaged_files_are_told_as_new_once_and_mended_without_a_look
     assert_eq!(bad(host.run(verify(&[])).fail(6).events_of("job_bad_file")), found(true), "they stay bad");
     host.run(verify(&[])).fail(6);
 
-    // Its source is gone, and it stands: the mover must not look for it.
-    fs::remove_file(host.path("ds/4/04")).unwrap();
-    host.run(verify(&["--mend", "lost,damaged"])).fail(6);
-    let left = host.run(["job", "left", "--json", "all"]).succeed().events_of("job_left").remove(0);
-    assert_eq!((&left["left"]["files"], &left["done"]["files"]), (&3.into(), &98.into()));
-    host.run(["job", "run", "--drain"]).succeed();
+    let_cycle_pass(&host);
+    let told = host.run(verify(&[])).fail(6).events_of("job_bad_file");
+    let paths = |kinds: &[&str]| {
+        let of = told.iter().filter(|event| kinds.contains(&event["kind"].as_str().unwrap()));
+        of.map(|event| format!("{}\n", event["path"].as_str().unwrap())).collect::<String>()
+    };
+    fs::write(host.path("lost.list"), paths(&["lost"])).unwrap();
+    fs::write(host.path("damaged.list"), paths(&["damaged"])).unwrap();
+    host.run(["copy", "--files-from", "lost.list", "ds/", "to"]).succeed();
+    host.run(["copy", "--files-from", "damaged.list", "--if-exists", "replace", "ds/", "to"]).succeed();
     let_cycle_pass(&host);
     let told = host.run(verify(&[])).fail(23);
-    assert_eq!(bad(told.events_of("job_bad_file")), named(&[("3/03", "changed", true)]), "that was not to be mended");
+    assert_eq!(bad(told.events_of("job_bad_file")), named(&[("3/03", "changed", true)]), "nobody has mended that");
     assert_eq!(sum(&told.events_of("job_verified"), "files_first"), 0);
     let_cycle_pass(&host);
     let told = host.run(verify(&["--ignore-changed"])).succeed();
     assert_eq!(sum(&told.events_of("job_verified"), "files_ignored"), 1);
-    let_cycle_pass(&host);
-    host.run(verify(&["--mend", "changed"])).fail(23);
-    host.run(["job", "run", "--drain"]).succeed();
-    host.run(verify(&[])).succeed();
-    for name in ["1/01", "2/02", "3/03"] {
+    for name in ["1/01", "2/02"] {
         assert_eq!(fs::read(host.path("ds").join(name)).unwrap(), fs::read(host.path("to").join(name)).unwrap());
     }
     assert_eq!(fs::read_link(host.path("to/link")).unwrap(), fs::read_link(host.path("ds/link")).unwrap());
@@ -172,12 +171,73 @@ fn a_destination_that_is_not_mounted_makes_no_file_a_lost_one() {
     fs::remove_dir_all(host.path("to")).unwrap();
     fs::create_dir(host.path("to")).unwrap();
     let_cycle_pass(&host);
-    let told = host.run(verify(&["--believe-losses", "--mend", "lost"])).fail(23);
-    assert_eq!(told.events_of("job_verify")[0]["bad"][0]["files_mending"], 101);
+    host.run(verify(&[])).fail(3);
+    let told = host.run(verify(&["--believe-losses"])).fail(23);
+    assert_eq!(told.events_of("job_verify")[0]["bad"][0]["files"], 101);
+    // They are known, and no reason for doubts any more.
+    let_cycle_pass(&host);
+    let told = host.run(verify(&[])).fail(23);
+    assert!(told.events_of("job_bad_file").iter().all(|event| event["known"] == true));
+}
+
+#[test]
+fn large_files_one_in_a_batch_are_not_lost_where_the_disk_is_not_mounted() {
+    let host = Host::new();
+    for name in 0..3 {
+        files::make(host.path(format!("ds/{name}")), name, 10_000);
+    }
+    host.run(["job", "add", "--name", "all", "--shard-files", "1", "ds/", "to"]).succeed();
+    host.run(["job", "plan", "all"]).succeed();
     host.run(["job", "run", "--drain"]).succeed();
+    fs::rename(host.path("to"), host.path("away")).unwrap();
+    fs::create_dir(host.path("to")).unwrap();
+    let told = host.run(verify(&[])).fail(3);
+    assert_eq!(told.events_of("job_verify")[0]["bad"], Value::Array(vec![]), "nothing was recorded");
+    fs::remove_dir(host.path("to")).unwrap();
+    fs::rename(host.path("away"), host.path("to")).unwrap();
     host.run(verify(&[])).succeed();
-    fs::remove_dir_all(host.path("to/.longhaul")).unwrap();
-    tree::assert_same(&Tree::of(host.path("ds")), &Tree::of(host.path("to")), "what was mended");
+    // The disk is there: it is lost indeed.
+    fs::remove_file(host.path("to/0")).unwrap();
+    let_cycle_pass(&host);
+    let told = host.run(verify(&[])).fail(23);
+    assert_eq!(bad(told.events_of("job_bad_file")), named(&[("0", "lost", false)]));
+}
+
+#[test]
+fn a_shard_that_cannot_be_read_and_a_damaged_record_stop_nothing_else() {
+    let host = Host::new();
+    delivered(&host);
+    let records = records(&host);
+    let shards = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path());
+    let mut shards: Vec<_> = shards.filter(|path| path.extension().is_none()).collect();
+    shards.sort_by_key(|path| path.file_name().unwrap().to_str().unwrap().parse::<u64>().unwrap());
+    fs::write(&shards[0], "no record").unwrap();
+    let told = host.run(verify(&[])).succeed();
+    assert!(told.stderr.contains("are damaged"), "{}", told.stderr);
+    let read = told.events_of("job_verified");
+    assert_eq!((sum(&read, "files"), read.len()), (101, 4));
+    let first = sum(&read, "files_first");
+    assert!((1..=30).contains(&first), "those of one shard: {first}");
+
+    // A directory where a record was cannot be read.
+    fs::remove_file(&shards[1]).unwrap();
+    fs::create_dir(&shards[1]).unwrap();
+    damage(&host, "to/1/01");
+    for _ in 0..2 {
+        let_cycle_pass(&host);
+        let told = host.run(verify(&[])).fail(6);
+        let ends = told.events_of("job_verified");
+        let of = |state: &str| ends.iter().filter(|event| event["state"] == state).count();
+        assert_eq!((of("failed"), of("read")), (1, 3), "{ends:?}");
+    }
+    assert_eq!(host.run(verify(&[])).fail(6).events_of("job_verified").len(), 1, "the next run tries it at once");
+}
+
+/// The directory with the digests of what was delivered.
+fn records(host: &Host) -> std::path::PathBuf {
+    let manifests = queue(host).with_extension("manifests");
+    let dirs = fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path().join("delivered"));
+    dirs.into_iter().find(|dir| dir.exists()).unwrap()
 }
 
 #[test]

@@ -190,7 +190,7 @@ def test_a_file_that_failed_is_reported_and_tried_again(tmp_path: Path, queue: P
     assert jobs.report(campaign, queue=queue).complete
 
 
-def test_what_was_delivered_is_read_back_and_mended(tmp_path: Path, queue: Path) -> None:
+def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
     campaign = _planned(tree(tmp_path), tmp_path / "to/", queue)
     _drain(queue)
     verified = jobs.verify(campaign, budget="100MB/s", cycle="30d", queue=queue)
@@ -204,12 +204,10 @@ def test_what_was_delivered_is_read_back_and_mended(tmp_path: Path, queue: Path)
     rows = sqlite3.connect(queue)
     rows.execute("UPDATE verification SET last = 1")
     rows.commit()
-    verified = asyncio.run(longhaul.aio.jobs.verify(campaign, mend=["lost"], queue=queue))
+    verified = asyncio.run(longhaul.aio.jobs.verify(campaign, queue=queue))
     assert not verified.complete and verified.faults == ()
     assert [(bad.path, bad.kind, bad.known) for bad in verified.bad] == [("a", "lost", False)]
-    assert [(bad.kind, bad.files, bad.files_mending) for bad in verified.figures.bad] == [("lost", 1, 1)]
-    _drain(queue)
-    assert lost.exists() and jobs.verify(campaign, queue=queue).complete
+    assert [(bad.kind, bad.files) for bad in verified.figures.bad] == [("lost", 1)]
 
 
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:

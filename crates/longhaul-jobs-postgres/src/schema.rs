@@ -70,7 +70,7 @@ CREATE TABLE shard (
     entry_first bigint NOT NULL, entry_end bigint NOT NULL, files bigint NOT NULL, bytes bigint NOT NULL,
     done_files bigint NOT NULL, done_bytes bigint NOT NULL, failed_files bigint NOT NULL,
     failed_bytes bigint NOT NULL, state bigint NOT NULL, mover bytea, lease_until bigint, hold text,
-    rank bigint NOT NULL, not_before bigint NOT NULL, again bigint NOT NULL, lapses bigint NOT NULL,
+    rank bigint NOT NULL, not_before bigint NOT NULL, failed bigint NOT NULL, lapses bigint NOT NULL,
     breaks bigint NOT NULL, fence bigint NOT NULL, claim bytea NOT NULL, moved bigint NOT NULL,
     judged bigint NOT NULL, unclaimed bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -117,11 +117,12 @@ CREATE INDEX notice_campaign ON notice (campaign, number);
 const THIRD: &str = r#"
 CREATE TABLE verification (
     shard bigint PRIMARY KEY, campaign bigint NOT NULL, last bigint NOT NULL, entry bigint NOT NULL,
-    claim bytea NOT NULL, until bigint NOT NULL
+    claim bytea NOT NULL, until bigint NOT NULL, failed bigint NOT NULL, unlisted_kind bigint NOT NULL,
+    unlisted_files bigint NOT NULL, unlisted_bytes bigint NOT NULL
 ) WITH (fillfactor = 50);
 CREATE TABLE bad_file (
-    shard bigint NOT NULL, path bytea NOT NULL, campaign bigint NOT NULL, bytes bigint NOT NULL,
-    kind bigint NOT NULL, message text NOT NULL, mending bigint NOT NULL, first bigint NOT NULL,
+    shard bigint NOT NULL, path bytea NOT NULL, campaign bigint NOT NULL, files bigint NOT NULL,
+    bytes bigint NOT NULL, kind bigint NOT NULL, message text NOT NULL, first bigint NOT NULL,
     last bigint NOT NULL
 );
 CREATE UNIQUE INDEX bad_file_path ON bad_file (shard, sha256(path));

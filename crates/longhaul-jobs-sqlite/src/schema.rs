@@ -56,7 +56,7 @@ CREATE TABLE shard (
     entry_first INTEGER NOT NULL, entry_end INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
     done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL, failed_files INTEGER NOT NULL,
     failed_bytes INTEGER NOT NULL, state INTEGER NOT NULL, mover BLOB, lease_until INTEGER, hold TEXT,
-    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, again INTEGER NOT NULL, lapses INTEGER NOT NULL,
+    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, failed INTEGER NOT NULL, lapses INTEGER NOT NULL,
     breaks INTEGER NOT NULL, fence INTEGER NOT NULL, claim BLOB NOT NULL, moved INTEGER NOT NULL,
     judged INTEGER NOT NULL
 ) STRICT;
@@ -113,11 +113,12 @@ CREATE INDEX notice_campaign ON notice (campaign, number);
 const FOURTH: &str = "
 CREATE TABLE verification (
     shard INTEGER PRIMARY KEY, campaign INTEGER NOT NULL, last INTEGER NOT NULL, entry INTEGER NOT NULL,
-    claim BLOB NOT NULL, until INTEGER NOT NULL
+    claim BLOB NOT NULL, until INTEGER NOT NULL, failed INTEGER NOT NULL, unlisted_kind INTEGER NOT NULL,
+    unlisted_files INTEGER NOT NULL, unlisted_bytes INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE bad_file (
-    shard INTEGER NOT NULL, path BLOB NOT NULL, campaign INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    kind INTEGER NOT NULL, message TEXT NOT NULL, mending INTEGER NOT NULL, first INTEGER NOT NULL,
+    shard INTEGER NOT NULL, path BLOB NOT NULL, campaign INTEGER NOT NULL, files INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, kind INTEGER NOT NULL, message TEXT NOT NULL, first INTEGER NOT NULL,
     last INTEGER NOT NULL, PRIMARY KEY (shard, path)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);

@@ -11,7 +11,8 @@ use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId,
 use crate::rows::{
     BackOff, BadFile, BadKind, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease,
     Link, LinkState, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace,
-    Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Verification, Weight,
+    Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, UnlistedBad, Verification,
+    Weight,
 };
 use crate::store::{BadSum, FaultSum, ShardSum, VerificationSums};
 
@@ -265,7 +266,15 @@ impl<'a> Columns<'a> {
             entry: self.count()?,
             claim: ClaimId(self.bytes()?),
             until: self.micros()?,
+            failed: self.micros()?,
+            unlisted: self.unlisted()?,
         })
+    }
+
+    /// The columns about bad files that have no rows. The kind of none of them means nothing.
+    fn unlisted(&mut self) -> Read<Option<UnlistedBad>> {
+        let (worst, amount) = (self.bad_kind()?, self.amount()?);
+        Ok((amount.files > 0).then_some(UnlistedBad { worst, amount }))
     }
 
     /// The shard that is verified next, and the end of its last reading.
@@ -282,14 +291,14 @@ impl<'a> Columns<'a> {
     /// A row of `bad_file`.
     pub fn bad_file(&mut self) -> Read<BadFile> {
         let (shard, path, campaign) = (ShardId(self.count()?), self.long()?, CampaignId(self.count()?));
-        let (bytes, kind, message) = (self.count()?, self.bad_kind()?, PlainText::from(self.text()?));
-        let (mending, first, last) = (self.count()? != 0, self.micros()?, self.micros()?);
-        Ok(BadFile { shard, campaign, path, bytes, kind, message, mending, first, last })
+        let (files, bytes, kind) = (self.count()?, self.count()?, self.bad_kind()?);
+        let (message, first, last) = (PlainText::from(self.text()?), self.micros()?, self.micros()?);
+        Ok(BadFile { shard, campaign, path, files, bytes, kind, message, first, last })
     }
 
     /// Sums over bad files of one kind.
     pub fn bad_sum(&mut self) -> Read<BadSum> {
-        Ok(BadSum { kind: self.bad_kind()?, mending: self.count()? != 0, amount: self.amount()? })
+        Ok(BadSum { kind: self.bad_kind()?, amount: self.amount()? })
     }
 
     fn bad_kind(&mut self) -> Read<BadKind> {
@@ -415,6 +424,11 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
         FaultState::Waiting => 0,
         FaultState::GivenUp => 1,
     }
+}
+
+/// The columns about bad files that have no rows: the kind, the files, the bytes.
+pub fn columns_of_unlisted(unlisted: Option<UnlistedBad>) -> (i64, Amount) {
+    unlisted.map_or((0, Amount::default()), |unlisted| (number_of_bad_kind(unlisted.worst), unlisted.amount))
 }
 
 /// The column `kind` of a bad file.

@@ -40,7 +40,7 @@ pub use rows::{
     BackOff, BadFile, BadKind, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookError, HookKey,
     HookWish, HookWishes, Leader, Lease, Link, LinkState, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard,
     OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn,
-    Site, Tries, Verification, Weight,
+    Site, Tries, UnlistedBad, Verification, Weight,
 };
 pub use store::{BadSum, FaultSum, Rows, ShardSum, Store, VerificationRows, VerificationSums};
 pub use tenure::Tenure;

@@ -18,7 +18,7 @@ mod verification;
 
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
-pub use verification::{BadFile, BadKind, Verification};
+pub use verification::{BadFile, BadKind, UnlistedBad, Verification};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -71,8 +71,6 @@ pub struct VerificationSums {
 pub struct BadSum {
     /// The kind.
     pub kind: BadKind,
-    /// Whether they are copied anew.
-    pub mending: bool,
     /// Files, and their bytes by the manifest.
     pub amount: Amount,
 }
@@ -85,14 +83,15 @@ pub trait VerificationRows {
     /// Writes the readings of a shard.
     fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError>;
     /// The shard that was read last the longest time ago, of those that are settled, of which
-    /// something stands, and which no verifier has, with the end of that reading: 0 for never. Of
-    /// several it is the one with the lowest number. A backend with row locks gives the first that no other
+    /// something stands, which no verifier has, and of which no try failed since a time, with the
+    /// end of that reading: 0 for never. `times` are `believed` and that time. Of several it is the
+    /// one with the lowest number. A backend with row locks gives the first that no other
     /// transaction has locked, and locks it.
     fn first_to_verify(
         &mut self,
         campaign: CampaignId,
         leases: Due,
-        believed: Micros,
+        times: (Micros, Micros),
     ) -> Result<Option<(ShardId, Micros)>, JobsError>;
     /// Sums over what was delivered of a campaign.
     fn verification_sums(
@@ -108,9 +107,7 @@ pub trait VerificationRows {
     fn put_bad_file(&mut self, file: &BadFile) -> Result<(), JobsError>;
     /// Removes a bad file.
     fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Result<(), JobsError>;
-    /// Shards of a campaign with bad files and with a higher number, so many at most.
-    fn bad_shards(&mut self, campaign: CampaignId, after: ShardId, most: usize) -> Result<Vec<ShardId>, JobsError>;
-    /// Sums over the bad files of a campaign, by kind, those that are not copied anew first.
+    /// Sums over the bad files of a campaign, by kind.
     fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError>;
 }
 

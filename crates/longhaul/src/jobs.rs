@@ -26,4 +26,6 @@ pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrder
 pub use queue::{QueuePlace, QueueStore, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
-pub use verify::{AbsenceUse, BadNews, ChangedUse, ShardRead, Verifier, VerifyObserver, VerifyOrders, VerifyUntil};
+pub use verify::{
+    AbsenceUse, BadNews, ChangedUse, ShardRead, Verifier, VerifyEnd, VerifyObserver, VerifyOrders, VerifyUntil,
+};

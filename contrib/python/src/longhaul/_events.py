@@ -458,7 +458,6 @@ class JobBadSum(Part):
 
     kind: str = ""
     files: int = 0
-    files_mending: int = 0
 
 
 @dataclass(frozen=True)

@@ -286,7 +286,6 @@ VERIFY: Dict[str, Option] = {
     "cycle": Option("--cycle", _time),
     "once": Option("--once", None),
     "max_time": Option("--max-time", _time),
-    "mend": Option("--mend", _list),
     "ignore_changed": Option("--ignore-changed", None),
     "believe_losses": Option("--believe-losses", None),
     "at": Option("--at", location),

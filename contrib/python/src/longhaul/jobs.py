@@ -7,7 +7,7 @@ file of this host, or a database, which `queue` names. Must not know how a proce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
 
 from . import _jobs
 from ._events import JobCampaign, JobLeft, JobPart, JobPlanned
@@ -160,7 +160,6 @@ def verify(
     cycle: Optional[Time] = None,
     *,
     max_time: Optional[Time] = None,
-    mend: Union[str, Sequence[str], None] = None,
     ignore_changed: bool = False,
     believe_losses: bool = False,
     at: Optional[Location] = None,
@@ -170,10 +169,9 @@ def verify(
     """Reads back what a campaign has delivered to this host, as far as it is due in this `cycle`.
 
     It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
-    changed, damaged or unread are in its answer; those of the kinds in `mend` are copied anew by
-    the next mover.
+    changed, damaged or unread are in its answer.
     """
-    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time, "mend": mend}
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     return _jobs.verify(campaign, {**limits, **doubts, "at": at, "memory": memory, "queue": queue}).result()
 

@@ -2,7 +2,7 @@
 //!
 //! In: reads and writes of the rules. Out: the server's answers. Must not know a rule.
 
-use longhaul_jobs::columns::number_of_bad_kind;
+use longhaul_jobs::columns::{columns_of_unlisted, number_of_bad_kind};
 use longhaul_jobs::{
     BadFile, BadSum, CampaignId, Due, Micros, ShardId, Verification, VerificationRows, VerificationSums,
 };
@@ -17,6 +17,7 @@ impl VerificationRows for PostgresRows<'_> {
     }
 
     fn put_verification(&mut self, row: &Verification) -> Answer<()> {
+        let (kind, unlisted) = columns_of_unlisted(row.unlisted);
         let values = vec![
             n(row.shard.0)?,
             n(row.campaign.0)?,
@@ -24,6 +25,10 @@ impl VerificationRows for PostgresRows<'_> {
             n(row.entry)?,
             Value::bytes(&row.claim.0),
             n(row.until.0)?,
+            n(row.failed.0)?,
+            small(kind),
+            n(unlisted.files)?,
+            n(unlisted.bytes)?,
         ];
         self.write(Statement::PutVerification, values)
     }
@@ -32,10 +37,10 @@ impl VerificationRows for PostgresRows<'_> {
         &mut self,
         campaign: CampaignId,
         leases: Due,
-        believed: Micros,
+        (believed, failed_before): (Micros, Micros),
     ) -> Answer<Option<(ShardId, Micros)>> {
         let (now, latest) = bounds(leases)?;
-        let values = vec![n(campaign.0)?, last_of(believed), now, latest];
+        let values = vec![n(campaign.0)?, last_of(believed), now, latest, last_of(failed_before)];
         self.one(Statement::FirstToVerify, values, |columns| columns.to_verify())
     }
 
@@ -58,10 +63,10 @@ impl VerificationRows for PostgresRows<'_> {
             n(file.shard.0)?,
             Value::bytes(&file.path),
             n(file.campaign.0)?,
+            n(file.files)?,
             n(file.bytes)?,
             small(number_of_bad_kind(file.kind)),
             Value::text(file.message.as_str()),
-            small(i64::from(file.mending)),
             n(file.first.0)?,
             n(file.last.0)?,
         ];
@@ -70,11 +75,6 @@ impl VerificationRows for PostgresRows<'_> {
 
     fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Answer<()> {
         self.write(Statement::RemoveBadFile, vec![n(shard.0)?, Value::bytes(path)])
-    }
-
-    fn bad_shards(&mut self, campaign: CampaignId, after: ShardId, most: usize) -> Answer<Vec<ShardId>> {
-        let values = vec![n(campaign.0)?, n(after.0)?, n(most as u64)?];
-        self.list(Statement::BadShards, values, |columns| Ok(ShardId(columns.count()?)))
     }
 
     fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {

@@ -14,7 +14,7 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
     Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
-    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_segment, beat, cancel, claim, finish, hold, lead, mend,
+    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_segment, beat, cancel, claim, finish, hold, lead,
     note_omitted, note_verified, raise, release, retry, schedule, set_link_state, settle_notice, take_back_segments,
     take_notice, take_to_verify, verify_figures,
 };
@@ -24,6 +24,9 @@ use longhaul_jobs::{
 };
 
 use crate::random::{Random, begin};
+
+const VERIFY_NEXT: [VerifyNext; 4] =
+    [VerifyNext::GoesOn, VerifyNext::GivesBack, VerifyNext::Fails, VerifyNext::IsThrough];
 
 /// The time at which a seed begins.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
@@ -116,22 +119,22 @@ impl<S: Store> Pair<S> {
 
     /// Reads a part of a shard, finds some files bad, and has some copied anew.
     fn verify(&mut self, campaign: CampaignId) {
-        let ask = VerifyAsk { campaign, cycle: Duration::from_secs(300), id: ClaimId(self.random.id()) };
+        let ask =
+            VerifyAsk { campaign, cycle: Duration::from_secs(300), begun: Micros(0), id: ClaimId(self.random.id()) };
         let turn = self.both(|rows| take_to_verify(rows, &ask));
         self.both(|rows| verify_figures(rows, campaign, ask.cycle));
         let Some(VerifyTurn::Shard(given)) = turn else { return };
-        let next = [VerifyNext::GoesOn, VerifyNext::GivesBack, VerifyNext::IsThrough][self.random.below(3) as usize];
+        let next = VERIFY_NEXT[self.random.below(4) as usize];
         let path = |at: u64| vec![b'/', 255, at as u8];
         let kind = BadKind::ALL[self.random.below(4) as usize];
-        let found = FoundBad { path: path(3), bytes: 10, kind, message: PlainText::from("it is bad") };
-        let bad = if self.random.below(3) == 0 { vec![found] } else { Vec::new() };
+        let found = |at| FoundBad { path: path(at), bytes: 10, kind, message: PlainText::from("it is bad") };
+        // Sometimes more of them than have rows.
+        let count = [0, 0, 1, 103][self.random.below(4) as usize];
+        let bad = (5..5 + count).map(found).collect();
         let id = [ask.id, ClaimId([1; 16])][usize::from(self.random.below(8) == 0)];
         let entry = self.random.below(10);
         let news = VerifyNews { shard: given.shard.id, id, entry, well: vec![path(0), path(4)], bad, next };
         self.both(|rows| note_verified(rows, &news));
-        if self.random.below(6) == 0 {
-            self.both(|rows| mend(rows, campaign, &[BadKind::Lost, BadKind::Damaged], ShardId(0)));
-        }
     }
 
     /// Takes a notice, and says how it went, or nothing, as a mover does that dies.
@@ -217,7 +220,7 @@ impl<S: Store> Pair<S> {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
-            self.both(|rows| Ok((rows.bad_sums(campaign)?, rows.bad_shards(campaign, ShardId(3), 2)?)));
+            self.both(|rows| rows.bad_sums(campaign));
             self.both(|rows| {
                 Ok((rows.count_notices(campaign, &HookKey::new("h").unwrap())?, rows.notices(campaign, 7, 1000)?))
             });

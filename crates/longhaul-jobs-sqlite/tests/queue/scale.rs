@@ -8,7 +8,8 @@ use longhaul_jobs::queue::{
     take_to_verify,
 };
 use longhaul_jobs::{
-    Amount, CampaignId, ClaimId, PlanLimits, Planner, Segment, ShardId, ShardKind, ShardState, Store, Verification,
+    Amount, CampaignId, ClaimId, Micros, PlanLimits, Planner, Segment, ShardId, ShardKind, ShardState, Store,
+    Verification,
 };
 use longhaul_jobs_sqlite::SqliteStore;
 use std::num::NonZero;
@@ -73,13 +74,16 @@ fn verify_all_but_one(store: &mut SqliteStore, campaign: CampaignId) -> std::tim
                 entry: 0,
                 claim: ClaimId([7; 16]),
                 until,
+                failed: Micros(0),
+                unlisted: None,
             })?;
         }
         Ok(last)
     });
     let (last, cycle) = (last.unwrap(), std::time::Duration::from_secs(86_400));
     let look = |id| {
-        let (ask, begun) = (VerifyAsk { campaign, cycle, id: ClaimId([id; 16]) }, std::time::Instant::now());
+        let (ask, begun) =
+            (VerifyAsk { campaign, cycle, begun: Micros(0), id: ClaimId([id; 16]) }, std::time::Instant::now());
         let turn = store.transact(|rows| take_to_verify(rows, &ask)).unwrap();
         (turn, begun.elapsed())
     };

@@ -36,7 +36,8 @@ impl VerificationRows for Memory {
     }
 
     fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError> {
-        bounded(&[row.last.0, row.entry, row.until.0])?;
+        let unlisted = row.unlisted.map_or(Amount::default(), |unlisted| unlisted.amount);
+        bounded(&[row.last.0, row.entry, row.until.0, row.failed.0, unlisted.files, unlisted.bytes])?;
         self.files.verifications.insert(row.shard, row.clone());
         Ok(())
     }
@@ -45,10 +46,13 @@ impl VerificationRows for Memory {
         &mut self,
         campaign: CampaignId,
         leases: Due,
-        believed: Micros,
+        (believed, failed_before): (Micros, Micros),
     ) -> Result<Option<(ShardId, Micros)>, JobsError> {
-        let is_free =
-            |shard: &&Shard| self.files.verifications.get(&shard.id).is_none_or(|row| leases.has_passed(row.until));
+        let is_free = |shard: &&Shard| {
+            let is_due = |row: &Verification| row.failed < failed_before || row.failed > believed;
+            let row = self.files.verifications.get(&shard.id);
+            row.is_none_or(|row| leases.has_passed(row.until) && is_due(row))
+        };
         let free = self.delivered(campaign).filter(is_free);
         let first = free.map(|shard| (self.last_read(shard.id, believed), shard.id)).min();
         Ok(first.map(|(last, shard)| (shard, last)))
@@ -81,7 +85,7 @@ impl VerificationRows for Memory {
     }
 
     fn put_bad_file(&mut self, file: &BadFile) -> Result<(), JobsError> {
-        bounded(&[file.bytes, file.first.0, file.last.0])?;
+        bounded(&[file.files, file.bytes, file.first.0, file.last.0])?;
         self.files.bad.insert((file.shard, file.path.clone()), file.clone());
         Ok(())
     }
@@ -91,20 +95,12 @@ impl VerificationRows for Memory {
         Ok(())
     }
 
-    fn bad_shards(&mut self, campaign: CampaignId, after: ShardId, most: usize) -> Result<Vec<ShardId>, JobsError> {
-        let of = |file: &&BadFile| file.campaign == campaign && file.shard > after;
-        let mut shards: Vec<_> = self.files.bad.values().filter(of).map(|file| file.shard).collect();
-        shards.dedup();
-        shards.truncate(most);
-        Ok(shards)
-    }
-
     fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError> {
-        let mut sums: BTreeMap<(BadKind, bool), BadSum> = BTreeMap::new();
+        let mut sums: BTreeMap<BadKind, BadSum> = BTreeMap::new();
         for file in self.files.bad.values().filter(|file| file.campaign == campaign) {
-            let fresh = BadSum { kind: file.kind, mending: file.mending, amount: Amount::default() };
-            let row = sums.entry((file.kind, file.mending)).or_insert(fresh);
-            row.amount = sum(row.amount, Amount { files: 1, bytes: file.bytes })?;
+            let fresh = BadSum { kind: file.kind, amount: Amount::default() };
+            let row = sums.entry(file.kind).or_insert(fresh);
+            row.amount = sum(row.amount, Amount { files: file.files, bytes: file.bytes })?;
         }
         Ok(sums.into_values().collect())
     }

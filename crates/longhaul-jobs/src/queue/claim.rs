@@ -4,7 +4,7 @@
 //! the destination is shown. Must not know how shards come to be ready.
 
 use super::permits::{self, Holder, movers_at};
-use super::{campaign_of, given_back, link_of, shard_of, verify};
+use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
 use crate::ids::{Claim, ClaimId, Due, Fence, LinkId, MoverId, ShardId};
@@ -34,11 +34,6 @@ pub struct Granted {
     pub campaign: Campaign,
     /// Files of it that were given up before: they are not tried again.
     pub given_up: Vec<FailedFile>,
-    /// The paths of its files that a verification found bad, and that are copied in place of what
-    /// stands there.
-    pub mending: Vec<Vec<u8>>,
-    /// Whether all of its other files stand or were given up.
-    pub rest_stands: bool,
     /// The mover's part of the link's rate, bytes/s. `None` if it may use all.
     pub rate: Option<u64>,
 }
@@ -87,14 +82,10 @@ fn claim_on(rows: &mut dyn Rows, link: &Link, ask: &Ask) -> Result<Option<Grante
         shard.state = ShardState::Leased(Lease { mover: ask.mover, until: holder.until });
         (shard.claim, shard.news.moved) = (claim, 0);
         rows.put_shard(&shard)?;
-        let faults = rows.faults_of(shard.id)?;
-        let (given_up, waiting): (Vec<_>, Vec<_>) =
-            faults.into_iter().partition(|fault| fault.state == FaultState::GivenUp);
-        let mending = verify::mending(rows, shard.id)?;
-        // It was settled when they were found bad, and nothing else of it was begun since.
-        let rest_stands = !mending.is_empty() && waiting.iter().all(|fault| mending.contains(&fault.path));
+        let mut given_up = rows.faults_of(shard.id)?;
+        given_up.retain(|fault| fault.state == FaultState::GivenUp);
         let rate = rate_of_mover(rows, link, allowance)?;
-        return Ok(Some(Granted { shard, campaign, given_up, mending, rest_stands, rate }));
+        return Ok(Some(Granted { shard, campaign, given_up, rate }));
     }
     Ok(None)
 }

@@ -25,8 +25,8 @@ pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice};
 pub use schedule::{Scheduled, lead, resign, schedule};
 pub use verify::{
-    FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, mend,
-    note_verified, take_to_verify, verify_figures,
+    BAD_FILES_MAX, FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn,
+    is_known_bad, note_verified, take_to_verify, verify_figures,
 };
 
 use crate::error::JobsError;

@@ -1,5 +1,5 @@
-//! The rolling verification of what was delivered: which shard is read back next, what was found,
-//! and which bad files are copied anew.
+//! The rolling verification of what was delivered: which shard is read back next, and what was
+//! found.
 //!
 //! In: what verifiers ask and find. Out: shards to read, the rows of bad files, notices. A verifier
 //! that dies loses its lease, and the next one goes on where its last word was. Must not know how a
@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use longhaul_core::PlainText;
 
-use super::add::join_running;
 use super::{campaign_of, notices, shard_of};
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, ClaimId, Due, Micros, ShardId};
 use crate::rows::{
-    BadFile, BadKind, Campaign, CampaignState, FailedFile, FaultState, NoticeKind, Shard, ShardKind, ShardState, Tries,
-    Verification,
+    BadFile, BadKind, Campaign, CampaignState, FailedFile, FaultState, NoticeKind, Shard, ShardKind, ShardState,
+    UnlistedBad, Verification,
 };
 use crate::store::{BadSum, Rows, VerificationSums};
 use crate::tenure::LEASE;
@@ -28,6 +27,8 @@ pub struct VerifyAsk {
     pub campaign: CampaignId,
     /// Each byte is read once in this time.
     pub cycle: Duration,
+    /// The begin of its run: of a shard of which a try failed since, the next one has time.
+    pub begun: Micros,
     /// Random bytes for the claim.
     pub id: ClaimId,
 }
@@ -51,7 +52,7 @@ pub struct VerifyShard {
     pub campaign: Campaign,
     /// The reading goes on behind so many names of the shard.
     pub entry: u64,
-    /// Its files that were given up, and so do not stand.
+    /// Its files that were given up, and so do not stand, but for those that are known to be bad.
     pub given_up: Vec<FailedFile>,
     /// Its files that are known to be bad.
     pub bad: Vec<BadFile>,
@@ -94,6 +95,8 @@ pub enum VerifyNext {
     GoesOn,
     /// It gives the shard back, and whoever has it next goes on behind what was read.
     GivesBack,
+    /// It gives the shard back, as something of it cannot be read: others go first for a while.
+    Fails,
     /// It has read all of it.
     IsThrough,
 }
@@ -122,8 +125,10 @@ const CLOCK_STEP: Duration = Duration::from_secs(3600);
 /// The part of a cycle for which a reading that was broken off is gone on with. One that lay longer
 /// begins anew, as what it had read is no news any more.
 const GOES_ON_WITHIN: u32 = 10;
-/// Shards with bad files that are looked at, at a time.
-const MENDED_AT_A_TIME: usize = 1000;
+/// Bad files of a shard that have rows of their own. Of more of them, one row has their number.
+pub const BAD_FILES_MAX: usize = 100;
+/// The time for which a shard that could not be read is left alone in one run, in microseconds.
+const PAUSE_AFTER_FAILURE_MICROS: u64 = 3600 * 1_000_000;
 
 /// Gives a verifier the shard that was read last the longest time ago, if it is due.
 ///
@@ -136,7 +141,8 @@ pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn
         return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
     }
     let now = rows.now()?;
-    let first = rows.first_to_verify(campaign.id, Due::at(now, LEASE), believed(now))?;
+    let failed_before = ask.begun.max(Micros(now.0.saturating_sub(PAUSE_AFTER_FAILURE_MICROS)));
+    let first = rows.first_to_verify(campaign.id, Due::at(now, LEASE), (believed(now), failed_before))?;
     let Some((id, last)) = first else { return Ok(VerifyTurn::NothingDue(None)) };
     let due = if last == Micros(0) { now } else { last.plus(ask.cycle) };
     if due > now {
@@ -145,12 +151,23 @@ pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn
     let shard = shard_of(rows, id)?;
     let before = rows.verification(id)?;
     let entry = before.as_ref().map_or(0, |row| kept_entry(row, now, ask.cycle));
-    let (last, until) = (before.map_or(Micros(0), |row| row.last), now.plus(LEASE));
-    let row = Verification { shard: id, campaign: campaign.id, last, entry, claim: ask.id, until };
-    rows.put_verification(&row)?;
-    let mut given_up = rows.faults_of(id)?;
-    given_up.retain(|fault| fault.state == FaultState::GivenUp);
+    let (last, until) = (before.as_ref().map_or(Micros(0), |row| row.last), now.plus(LEASE));
+    let unlisted = before.filter(|_| entry > 0).and_then(|row| row.unlisted);
+    let (campaign_id, claim, failed) = (campaign.id, ask.id, Micros(0));
+    rows.put_verification(&Verification {
+        shard: id,
+        campaign: campaign_id,
+        last,
+        entry,
+        claim,
+        until,
+        failed,
+        unlisted,
+    })?;
     let bad = rows.bad_files_of(id)?;
+    let is_bad = |path: &[u8]| bad.iter().any(|file| file.path == path);
+    let mut given_up = rows.faults_of(id)?;
+    given_up.retain(|fault| fault.state == FaultState::GivenUp && !is_bad(&fault.path));
     Ok(VerifyTurn::Shard(Box::new(VerifyShard { shard, campaign, entry, given_up, bad })))
 }
 
@@ -179,44 +196,102 @@ pub fn note_verified(rows: &mut dyn Rows, news: &VerifyNews) -> Result<VerifyHea
     }
     let campaign = campaign_of(rows, shard.campaign)?;
     let known = rows.bad_files_of(shard.id)?;
-    let well: BTreeSet<&[u8]> = news.well.iter().map(Vec::as_slice).collect();
-    for file in known.iter().filter(|file| well.contains(file.path.as_slice())) {
-        rows.remove_bad_file(shard.id, &file.path)?;
-    }
-    let (mut fresh, mut worst) = (0, None);
-    for found in &news.bad {
-        let before = known.iter().find(|file| file.path == found.path);
-        if before.is_none_or(|before| before.kind != found.kind) {
-            fresh += 1;
-            worst = worst.max(Some((severity(found.kind), found.kind)));
-        }
-        rows.put_bad_file(&bad_file(&shard, found, before, now))?;
-    }
+    let (fresh, worst) = note_bad((&mut *rows, &shard), (&known, &mut row), news, now)?;
     (row.entry, row.until) = (news.entry, now);
     match news.next {
         VerifyNext::GoesOn => row.until = now.plus(LEASE),
         VerifyNext::GivesBack => {}
+        VerifyNext::Fails => row.failed = now,
         VerifyNext::IsThrough => (row.last, row.entry) = (now, 0),
     }
+    note_unlisted((&mut *rows, &shard), (&known, row.unlisted), news.next, now)?;
+    if news.next == VerifyNext::IsThrough {
+        row.unlisted = None;
+    }
     rows.put_verification(&row)?;
-    if let Some((_, kind)) = worst {
+    if let Some(kind) = worst {
         notices::note_shard(rows, &campaign, &shard, (NoticeKind::Fault, Some(kind.code())))?;
     }
     Ok(VerifyHeard::Recorded(fresh))
+}
+
+/// Writes the rows of files that are bad, and removes those of files that are well. Gives how many
+/// were not known, and the worst of them.
+fn note_bad(
+    (rows, shard): (&mut dyn Rows, &Shard),
+    (known, row): (&[BadFile], &mut Verification),
+    news: &VerifyNews,
+    now: Micros,
+) -> Result<(u64, Option<BadKind>), JobsError> {
+    let well: BTreeSet<&[u8]> = news.well.iter().map(Vec::as_slice).collect();
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        known.iter().filter(|file| !file.path.is_empty()).partition(|file| well.contains(file.path.as_slice()));
+    for file in gone {
+        rows.remove_bad_file(shard.id, &file.path)?;
+    }
+    let (mut listed, mut fresh, mut worst) = (kept.len(), 0, None);
+    for found in &news.bad {
+        let before = kept.iter().find(|file| file.path == found.path);
+        if !is_known_bad(known, found) {
+            fresh += 1;
+            worst = Some(worst.map_or(found.kind, |worst: BadKind| worst.worse(found.kind)));
+        }
+        if before.is_none() && listed >= BAD_FILES_MAX {
+            row.unlisted = Some(one_more(row.unlisted, found)?);
+            continue;
+        }
+        listed += usize::from(before.is_none());
+        rows.put_bad_file(&bad_file(shard, found, before.copied(), now))?;
+    }
+    Ok((fresh, worst))
+}
+
+fn one_more(unlisted: Option<UnlistedBad>, found: &FoundBad) -> Result<UnlistedBad, JobsError> {
+    let one = Amount { files: 1, bytes: found.bytes };
+    let Some(before) = unlisted else { return Ok(UnlistedBad { worst: found.kind, amount: one }) };
+    let amount = before.amount.plus(one).ok_or(JobsError::TooMuch("bad files of a shard"))?;
+    Ok(UnlistedBad { worst: before.worst.worse(found.kind), amount })
+}
+
+/// Writes the row of bad files that have none. Until the reading is through, it stays at what it
+/// was before, if that is more.
+fn note_unlisted(
+    (rows, shard): (&mut dyn Rows, &Shard),
+    (known, counted): (&[BadFile], Option<UnlistedBad>),
+    next: VerifyNext,
+    now: Micros,
+) -> Result<(), JobsError> {
+    let before = unlisted(known);
+    let is_through = next == VerifyNext::IsThrough;
+    let Some(counted) = counted else {
+        return if is_through && before.is_some() { rows.remove_bad_file(shard.id, b"") } else { Ok(()) };
+    };
+    let kept = before.filter(|_| !is_through);
+    let kind = kept.map_or(counted.worst, |kept| kept.kind.worse(counted.worst));
+    let files = kept.map_or(0, |kept| kept.files).max(counted.amount.files);
+    let found = FoundBad {
+        path: Vec::new(),
+        bytes: kept.map_or(0, |kept| kept.bytes).max(counted.amount.bytes),
+        kind,
+        message: PlainText::of(format_args!("only {BAD_FILES_MAX} bad files of a shard are listed")),
+    };
+    rows.put_bad_file(&BadFile { files, ..bad_file(shard, &found, before, now) })
 }
 
 fn is_delivered(state: ShardState) -> bool {
     matches!(state.kind(), ShardKind::Done | ShardKind::Partial)
 }
 
-/// The place of a kind among those that hooks are told: other content is worse than none.
-const fn severity(kind: BadKind) -> u8 {
-    match kind {
-        BadKind::Changed => 0,
-        BadKind::Unread => 1,
-        BadKind::Lost => 2,
-        BadKind::Damaged => 3,
-    }
+/// Whether a bad file is known to be bad in this way. One that has no row is, if the row of those
+/// without says so.
+pub fn is_known_bad(known: &[BadFile], found: &FoundBad) -> bool {
+    let row = known.iter().find(|file| file.path == found.path);
+    row.or_else(|| unlisted(known)).is_some_and(|file| file.kind == found.kind)
+}
+
+/// The row of the bad files that have none.
+fn unlisted(known: &[BadFile]) -> Option<&BadFile> {
+    known.iter().find(|file| file.path.is_empty())
 }
 
 fn bad_file(shard: &Shard, found: &FoundBad, before: Option<&BadFile>, now: Micros) -> BadFile {
@@ -225,90 +300,27 @@ fn bad_file(shard: &Shard, found: &FoundBad, before: Option<&BadFile>, now: Micr
         shard: shard.id,
         campaign: shard.campaign,
         path: found.path.clone(),
+        files: 1,
         bytes: found.bytes,
         kind: found.kind,
         message: found.message.clone().cut(),
-        mending: before.is_some_and(|before| before.mending),
         first: same.map_or(now, |before| before.first),
         last: now,
     }
 }
 
-/// Has bad files of some kinds copied anew, of the settled shards behind `after`, a thousand at
-/// most. Gives the files, and the shard to go on behind; `None` there if that was the last one.
-///
-/// # Errors
-/// [`JobsError::WrongState`] if the campaign is cancelled or still planned,
-/// [`JobsError::NoCampaign`], [`JobsError::Store`].
-pub fn mend(
-    rows: &mut dyn Rows,
-    id: CampaignId,
-    kinds: &[BadKind],
-    after: ShardId,
-) -> Result<(u64, Option<ShardId>), JobsError> {
-    let mut campaign = campaign_of(rows, id)?;
-    if matches!(campaign.state, CampaignState::Cancelled | CampaignState::Planning) {
-        return Err(JobsError::WrongState { campaign: id, state: campaign.state.name() });
-    }
-    let shards = rows.bad_shards(id, after, MENDED_AT_A_TIME)?;
-    let last = shards.last().filter(|_| shards.len() == MENDED_AT_A_TIME).copied();
-    let mut files = 0;
-    for shard in shards {
-        files += mend_shard(rows, shard, kinds)?;
-    }
-    if files > 0 && campaign.state == CampaignState::Done {
-        join_running(rows, &mut campaign)?;
-        rows.put_campaign(&campaign)?;
-    }
-    Ok((files, last))
-}
-
-fn mend_shard(rows: &mut dyn Rows, id: ShardId, kinds: &[BadKind]) -> Result<u64, JobsError> {
-    let mut shard = shard_of(rows, id)?;
-    if !is_delivered(shard.state) {
-        return Ok(0);
-    }
-    let mut files = 0;
-    for mut file in rows.bad_files_of(id)? {
-        if file.mending || !kinds.contains(&file.kind) {
-            continue;
-        }
-        let amount = Amount { files: 1, bytes: file.bytes };
-        shard.done = shard.done.minus(amount).ok_or(JobsError::BadRow("a shard has fewer files than bad ones"))?;
-        file.mending = true;
-        rows.put_bad_file(&file)?;
-        files += 1;
-    }
-    if files > 0 {
-        (shard.state, shard.tries) = (ShardState::Planned, Tries::default());
-        rows.put_shard(&shard)?;
-    }
-    Ok(files)
-}
-
-/// The paths of a shard that are copied in place of what stands there.
-pub(super) fn mending(rows: &mut dyn Rows, shard: ShardId) -> Result<Vec<Vec<u8>>, JobsError> {
-    let files = rows.bad_files_of(shard)?.into_iter().filter(|file| file.mending);
-    Ok(files.map(|file| file.path).collect())
-}
-
-/// A shard was moved, and its files that are not in `failed` stand: they are not bad any more, and
-/// all of it is read anew. Files that are given up have rows as such.
-pub(super) fn note_delivered<'a>(
-    rows: &mut dyn Rows,
-    shard: &Shard,
-    failed: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), JobsError> {
-    let failed: BTreeSet<&[u8]> = failed.collect();
-    let is_settled = shard.state.kind().is_settled();
-    for file in rows.bad_files_of(shard.id)?.into_iter().filter(|file| file.mending) {
-        if is_settled || !failed.contains(file.path.as_slice()) {
-            rows.remove_bad_file(shard.id, &file.path)?;
-        }
-    }
-    let Some(row) = rows.verification(shard.id)? else { return Ok(()) };
-    let (last, until) = (Micros(0), Micros(0));
-    rows.put_verification(&Verification { last, entry: 0, claim: ClaimId::default(), until, ..row })
+/// A shard was moved: all of it is read anew. What is known to be bad is so until it is read.
+pub(super) fn note_delivered(rows: &mut dyn Rows, shard: ShardId) -> Result<(), JobsError> {
+    let Some(row) = rows.verification(shard)? else { return Ok(()) };
+    rows.put_verification(&Verification {
+        last: Micros(0),
+        entry: 0,
+        claim: ClaimId::default(),
+        until: Micros(0),
+        failed: Micros(0),
+        unlisted: None,
+        ..row
+    })
 }
 
 /// The figures of what was delivered of a campaign, where each byte is to be read in a cycle.

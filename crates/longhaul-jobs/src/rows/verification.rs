@@ -6,7 +6,7 @@
 
 use longhaul_core::{FaultCode, PlainText};
 
-use crate::ids::{CampaignId, ClaimId, Micros, ShardId};
+use crate::ids::{Amount, CampaignId, ClaimId, Micros, ShardId};
 
 /// The readings of a shard at its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +23,23 @@ pub struct Verification {
     pub claim: ClaimId,
     /// The end of that verifier's lease. It is the time of its last word if it gave the shard back.
     pub until: Micros,
+    /// The time of the last try that failed. 0: none did.
+    pub failed: Micros,
+    /// The bad files of the reading under way that have no rows.
+    pub unlisted: Option<UnlistedBad>,
 }
 
-/// A file that was delivered, and is not any more what it was. Files that are well have no row.
+/// Bad files of a shard that have no rows of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnlistedBad {
+    /// The worst of their kinds.
+    pub worst: BadKind,
+    /// Files, and their bytes by the manifest.
+    pub amount: Amount,
+}
+
+/// A file that was delivered, and is not any more what it was. Files that are well have no row. A
+/// row without a path stands for all that are beyond [`BAD_FILES_MAX`](crate::queue::BAD_FILES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
     /// Its shard.
@@ -34,14 +48,14 @@ pub struct BadFile {
     pub campaign: CampaignId,
     /// Its path in the manifest: bytes.
     pub path: Vec<u8>,
+    /// Files that the row stands for.
+    pub files: u64,
     /// Its size by the manifest.
     pub bytes: u64,
     /// The way in which it is bad.
     pub kind: BadKind,
     /// The words of it.
     pub message: PlainText,
-    /// It is copied anew with its shard, in place of what stands there.
-    pub mending: bool,
     /// The time at which it was first found so.
     pub first: Micros,
     /// The time at which it was last found so.
@@ -75,11 +89,6 @@ impl BadKind {
         }
     }
 
-    /// The kind of a name.
-    pub fn of_name(name: &str) -> Option<BadKind> {
-        BadKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
     /// The fault that hooks are told.
     pub const fn code(self) -> FaultCode {
         match self {
@@ -88,5 +97,17 @@ impl BadKind {
             BadKind::Damaged => FaultCode::Mismatch,
             BadKind::Unread => FaultCode::Io,
         }
+    }
+
+    /// The worse of two: other content is worse than none.
+    #[must_use]
+    pub fn worse(self, other: BadKind) -> BadKind {
+        let severity = |kind| match kind {
+            BadKind::Changed => 0,
+            BadKind::Unread => 1,
+            BadKind::Lost => 2,
+            BadKind::Damaged => 3,
+        };
+        if severity(other) > severity(self) { other } else { self }
     }
 }

@@ -49,9 +49,9 @@ impl VerificationRows for Bent<'_> {
         &mut self,
         campaign: CampaignId,
         leases: Due,
-        believed: Micros,
+        times: (Micros, Micros),
     ) -> Answer<Option<(ShardId, Micros)>> {
-        self.rows.first_to_verify(campaign, leases, believed)
+        self.rows.first_to_verify(campaign, leases, times)
     }
 
     fn verification_sums(
@@ -73,10 +73,6 @@ impl VerificationRows for Bent<'_> {
 
     fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Answer<()> {
         self.rows.remove_bad_file(shard, path)
-    }
-
-    fn bad_shards(&mut self, campaign: CampaignId, after: ShardId, most: usize) -> Answer<Vec<ShardId>> {
-        self.rows.bad_shards(campaign, after, most)
     }
 
     fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {

@@ -225,7 +225,8 @@ Exit 0: nothing is known to be bad; 6: files are damaged; 23: files are lost, ch
 earlier run has found that. A run that is killed loses some seconds of its reading.
 
   longhaul job verify atlas --budget 200MB/s --cycle 90d --once --max-time 6h       from cron, each night
-  longhaul job verify atlas --once --mend lost,damaged && longhaul job run --drain";
+
+docs/REPLICATE.md shows how to copy lost and damaged files anew.";
 
 /// Beneath the options of `manifest diff`.
 pub(super) const MANIFEST_DIFF: &str = "\

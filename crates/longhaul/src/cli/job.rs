@@ -239,10 +239,6 @@ pub struct JobVerifyArgs {
     /// End after this time: 90s, 10m, 2h, 1d; the next run goes on there [default: never]
     #[arg(long, value_name = "TIME")]
     pub max_time: Option<OsString>,
-    /// Have bad files of these kinds copied anew by the next mover, in place of what stands there:
-    /// lost,damaged,changed,unread [default: none]
-    #[arg(long, value_name = "LIST")]
-    pub mend: Option<OsString>,
     /// Pass over files that have another length or time than they were delivered with: they were
     /// replaced on purpose
     #[arg(long)]

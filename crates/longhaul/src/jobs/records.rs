@@ -16,7 +16,8 @@ use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use longhaul_core::{Hash32, Mtime, RelPath};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, Mtime, RelPath};
+use longhaul_jobs::ClaimId;
 use longhaul_manifest::{Algorithm, Item, ItemKind, SegmentReader, SegmentWriter, Sums};
 
 /// The digests of a shard's files.
@@ -72,15 +73,35 @@ impl DigestRecord {
         Ok(DigestRecord(files))
     }
 
-    /// Writes it in place of the one that stands there.
+    /// Adds digests to the record that stands there, whoever else adds some meanwhile. `tag` is in
+    /// the name of what is not whole yet.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    pub fn add(path: &Path, tag: &str, fresh: Vec<(RelPath, KnownDigest)>) -> io::Result<RecordFound> {
         if let Some(dir) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
-        let fresh = path.with_extension("new");
+        let lock = File::create(path.with_extension("lock"))?;
+        match lock.lock() {
+            // A file system without locks: what two write at one time, one of them may lose.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            locked => locked?,
+        }
+        let (mut record, found) = match DigestRecord::read(path) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => (DigestRecord::default(), RecordFound::Damaged),
+            read => (read?, RecordFound::Well),
+        };
+        for (path, known) in fresh {
+            record.note(path, known);
+        }
+        record.write(path, tag)?;
+        Ok(found)
+    }
+
+    /// Writes it in place of the one that stands there.
+    fn write(&self, path: &Path, tag: &str) -> io::Result<()> {
+        let fresh = path.with_extension(format!("new-{tag}"));
         let mut file = File::create(&fresh)?;
         file.write_all(&Hash32::default())?;
         let hashing =
@@ -102,10 +123,46 @@ impl DigestRecord {
         self.0.get(path)
     }
 
-    /// Notes the digest of a file, in place of the one that was known.
+    /// Notes the digest of a file, in place of the one that was known. That of a transfer is never
+    /// replaced by one of a reading.
     pub fn note(&mut self, path: RelPath, known: KnownDigest) {
-        self.0.insert(path, known);
+        let before = self.0.get(&path).map(|before| before.origin);
+        if (before, known.origin) != (Some(DigestOrigin::Delivery), DigestOrigin::FirstReading) {
+            self.0.insert(path, known);
+        }
     }
+}
+
+/// The record that stood where digests were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFound {
+    /// It was well, or there was none.
+    Well,
+    /// It was damaged, and is begun anew.
+    Damaged,
+}
+
+/// The words of a claim in the names of what is not whole yet.
+pub fn tag_of(claim: ClaimId) -> String {
+    format!("{:032x}", u128::from_be_bytes(claim.0))
+}
+
+/// The fault of digests that cannot be kept.
+pub fn unkept(path: &Path, error: &io::Error) -> Fault {
+    let shown = Escaped(path.as_os_str().as_encoded_bytes()).to_string();
+    let message = format_args!("the digests of delivered files cannot be kept in '{shown}': {error}");
+    Fault::new(FaultCode::Io, Blame::Local, message).hint_in_words(
+        "see that the directory of the queue's manifests can be written; these files are read as for the first time",
+    )
+}
+
+/// The fault of a record that is damaged.
+pub fn damaged(path: &Path) -> Fault {
+    let shown = Escaped(path.as_os_str().as_encoded_bytes()).to_string();
+    let message = format_args!("the digests of delivered files in '{shown}' are damaged, and are not used");
+    Fault::new(FaultCode::Io, Blame::Local, message).hint_in_words(
+        "see that the disk of the queue's manifests is well: the files of this shard are read as for the first time",
+    )
 }
 
 /// A digest as an item of a segment. A time, which is none of a file, says that it is of a reading.
@@ -140,6 +197,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::thread;
+
     use super::*;
 
     fn path(name: &str) -> RelPath {
@@ -155,17 +215,46 @@ mod tests {
         let of = |b3, origin| KnownDigest { bytes: 3, b3: [b3; 32], origin };
         record.note(path("a/b"), of(1, DigestOrigin::Delivery));
         record.note(path("a\n"), of(2, DigestOrigin::FirstReading));
-        record.write(&file).unwrap();
+        fs::create_dir(file.parent().unwrap()).unwrap();
+        record.write(&file, "1").unwrap();
         assert_eq!(DigestRecord::read(&file).unwrap(), record);
-        let whole = std::fs::read(&file).unwrap();
+        let whole = fs::read(&file).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
-            std::fs::write(&file, &bytes).unwrap();
+            fs::write(&file, &bytes).unwrap();
             assert!(DigestRecord::read(&file).is_err(), "byte {at}");
-            std::fs::write(&file, &whole[..at]).unwrap();
+            fs::write(&file, &whole[..at]).unwrap();
             assert!(DigestRecord::read(&file).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn what_many_add_at_one_time_is_all_kept_and_a_reading_never_replaces_a_delivery() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("delivered/7");
+        let of = |b3, origin| KnownDigest { bytes: 3, b3: [b3; 32], origin };
+        thread::scope(|scope| {
+            for at in 0..8_u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    let mine = (path(&format!("own-{at}")), of(at, DigestOrigin::FirstReading));
+                    let both = match at % 2 {
+                        0 => (path("both"), of(100, DigestOrigin::Delivery)),
+                        _ => (path("both"), of(at, DigestOrigin::FirstReading)),
+                    };
+                    DigestRecord::add(file, &at.to_string(), vec![mine, both]).unwrap();
+                });
+            }
+        });
+        let record = DigestRecord::read(&file).unwrap();
+        assert_eq!(record.0.len(), 9);
+        assert_eq!(record.get(&path("both")), Some(&of(100, DigestOrigin::Delivery)));
+        fs::write(&file, b"nothing of it makes sense any more").unwrap();
+        let fresh = || vec![(path("a"), of(1, DigestOrigin::Delivery))];
+        assert_eq!(DigestRecord::add(&file, "1", fresh()).unwrap(), RecordFound::Damaged);
+        assert_eq!(DigestRecord::add(&file, "1", fresh()).unwrap(), RecordFound::Well);
+        assert_eq!(fs::read_dir(dir.path().join("delivered")).unwrap().count(), 2, "the record and its lock");
     }
 
     #[test]
@@ -178,8 +267,8 @@ mod tests {
             let name = format!("CMIP6/model-{}/experiment/variable/file-{at:08}.nc", at / 2000);
             record.note(path(&name), KnownDigest { bytes: u64::from(at), b3, origin: DigestOrigin::Delivery });
         }
-        record.write(&file).unwrap();
-        let bytes = std::fs::metadata(&file).unwrap().len();
+        record.write(&file, "1").unwrap();
+        let bytes = fs::metadata(&file).unwrap().len();
         assert!(bytes < 10_000 * 100, "{bytes}");
     }
 }

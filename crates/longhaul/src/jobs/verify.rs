@@ -1,12 +1,15 @@
 //! The verifier: reads back what a campaign has delivered to a directory of this host, the files
 //! that were read the longest time ago first, at no more than a budget.
 //!
-//! `batch` looks at some files and reads them, `shard` has the names and digests of a shard.
+//! `batch` looks at some files and reads them, `shard` has the names and digests of a shard, `doubt`
+//! judges whether losses are to be believed, `orders` are what it was told.
 //! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
 //! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
 //! in hand. Must not know the command line.
 
 mod batch;
+mod doubt;
+mod orders;
 mod shard;
 
 use std::convert::Infallible;
@@ -14,76 +17,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::{
-    FoundBad, VerifyAsk, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, mend, note_verified,
+    FoundBad, VerifyAsk, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, is_known_bad, note_verified,
     take_to_verify,
 };
 use longhaul_jobs::tenure::BEAT_EVERY;
-use longhaul_jobs::{BadKind, CampaignId, ClaimId, JobsError, Rows, ShardId};
+use longhaul_jobs::{ClaimId, JobsError, Rows, ShardId};
+use longhaul_manifest::Item;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::batch::{BatchFindings, ReadRules};
-use self::shard::ShardFiles;
+use self::doubt::{BatchLosses, LossWatch};
+pub use self::orders::{AbsenceUse, ChangedUse, VerifyOrders, VerifyUntil};
+use self::shard::{NamesBatch, ShardFiles, destination_of, is_there};
 use super::faults::fault_of_jobs;
 use super::mover::{Halt, random};
 use super::queue::SharedQueue;
+use super::records::{self, DigestRecord};
 use super::shelf::Shelf;
-
-/// The orders of a verifier.
-#[derive(Clone, Debug)]
-pub struct VerifyOrders {
-    /// The campaign.
-    pub campaign: CampaignId,
-    /// The directory of this host that is the campaign's destination. `None`: it is one of this
-    /// host by its name.
-    pub at: Option<PathBuf>,
-    /// Each byte is read once in this time.
-    pub cycle: Duration,
-    /// The rate that is not exceeded, bytes/s. `None`: as fast as it goes.
-    pub budget: Option<u64>,
-    /// When it ends by itself.
-    pub until: VerifyUntil,
-    /// The time for which it reads. `None`: any.
-    pub time_max: Option<Duration>,
-    /// Bad files of these kinds are copied anew.
-    pub mends: Vec<BadKind>,
-    /// The use of files that somebody wrote to.
-    pub changed: ChangedUse,
-    /// The use of shards of which nearly nothing can be read.
-    pub absences: AbsenceUse,
-    /// Buffers. `None`: the engine's.
-    pub memory: Option<ByteCount>,
-}
-
-/// When a verifier ends by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VerifyUntil {
-    /// It does not: it waits until something is due.
-    Never,
-    /// Once nothing is due.
-    NothingDue,
-}
-
-/// The use of files that have another length, time or kind than they were delivered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangedUse {
-    /// They are bad: somebody changed them.
-    Bad,
-    /// They are passed over: those who may do so replaced them.
-    PassedOver,
-}
-
-/// The use of many files of a shard that are lost or cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AbsenceUse {
-    /// The disk may not be mounted: nothing is recorded, and the verifier ends.
-    Doubted,
-    /// They are lost.
-    Believed,
-}
 
 /// Hears what a verifier does. It must return quickly.
 pub trait VerifyObserver: Send + Sync {
@@ -91,8 +45,6 @@ pub trait VerifyObserver: Send + Sync {
     fn bad(&self, news: &BadNews);
     /// A shard was read, or given back.
     fn shard_read(&self, read: &ShardRead);
-    /// Bad files are copied anew by the next mover.
-    fn mended(&self, files: u64);
     /// Something failed that concerns no single file.
     fn trouble(&self, fault: &Fault);
 }
@@ -134,6 +86,8 @@ pub enum ShardReadEnd {
     Through,
     /// It goes on there another time.
     GivenBack,
+    /// Something of it cannot be read, which was told: it is tried again in a while.
+    Failed,
     /// Another verifier has it, or a mover moves it again.
     Gone,
 }
@@ -156,14 +110,12 @@ impl Verifier {
         Verifier { queue, shelf, orders, observer }
     }
 
-    /// Reads shards until its orders or `halt` end it. Gives the code of what ended it early:
-    /// timed-out for the time of its orders.
+    /// Reads shards until its orders or `halt` end it. A shard that cannot be read stops no other.
     ///
     /// # Errors
-    /// The fault of a queue that does not answer, of a manifest that cannot be read, of a
-    /// destination that is none of this host or not there, and the one of files of which so many
-    /// are lost that the disk may not be mounted.
-    pub async fn run(&self, halt: Halt) -> Result<Option<FaultCode>, Fault> {
+    /// The fault of a queue that does not answer, of a destination that is none of this host or not
+    /// there, and that of many shards in a row that cannot be read.
+    pub async fn run(&self, halt: Halt) -> Result<VerifyEnd, Fault> {
         let (stopper, stopping) = watch::channel(None);
         tokio::select! {
             ended = self.read_shards(stopping) => ended,
@@ -171,23 +123,33 @@ impl Verifier {
         }
     }
 
-    async fn read_shards(&self, mut stopping: Halt) -> Result<Option<FaultCode>, Fault> {
-        self.mend_bad().await?;
+    async fn read_shards(&self, mut stopping: Halt) -> Result<VerifyEnd, Fault> {
+        let begun = self.transact(|rows| rows.now()).await?;
+        let (mut watch, mut end, mut failed_in_a_row) = (LossWatch::default(), VerifyEnd::default(), 0);
         loop {
             if let Some(code) = *stopping.borrow() {
-                return Ok(Some(code));
+                return Ok(VerifyEnd { early: Some(code), ..end });
             }
             let id = ClaimId(random()?);
-            let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, id };
+            let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, begun, id };
             match self.transact(move |rows| take_to_verify(rows, &ask)).await? {
                 VerifyTurn::Shard(given) => {
-                    let read = self.read_shard(&given, id, &mut stopping).await?;
-                    self.observer.shard_read(&read);
-                    if read.files_bad > 0 {
-                        self.mend_bad().await?;
+                    let mut read = ShardRead::of(given.shard.id);
+                    let tried = self.read_shard((&given, id), (&mut read, &mut watch), &mut stopping).await;
+                    let Err(fault) = self.leave((&given, id), tried).await? else {
+                        failed_in_a_row = 0;
+                        self.observer.shard_read(&read);
+                        continue;
+                    };
+                    failed_in_a_row += 1;
+                    if failed_in_a_row == FAILED_SHARDS_MAX {
+                        return Err(fault);
                     }
+                    self.observer.trouble(&fault);
+                    self.observer.shard_read(&ShardRead { end: ShardReadEnd::Failed, ..read });
+                    end.failed.get_or_insert(fault.code);
                 }
-                VerifyTurn::NothingDue(_) if self.orders.until == VerifyUntil::NothingDue => return Ok(None),
+                VerifyTurn::NothingDue(_) if self.orders.until == VerifyUntil::NothingDue => return Ok(end),
                 VerifyTurn::NothingDue(due) => {
                     let pause = due.unwrap_or(LOOK_EVERY).min(LOOK_EVERY).max(LOOK_PAUSE_MIN);
                     wait(sleep(pause), &mut stopping).await;
@@ -196,64 +158,112 @@ impl Verifier {
         }
     }
 
-    /// Reads a shard as far as it goes.
-    async fn read_shard(&self, given: &VerifyShard, id: ClaimId, stopping: &mut Halt) -> Result<ShardRead, Fault> {
-        let mut files = match self.files_of(given).await {
+    /// Reads a shard as far as it goes. Gives the fault of a shard that cannot be read.
+    async fn read_shard(
+        &self,
+        (given, id): (&VerifyShard, ClaimId),
+        (read, watch): (&mut ShardRead, &mut LossWatch),
+        stopping: &mut Halt,
+    ) -> Result<Result<(), Fault>, Fault> {
+        let dest = destination_of(given, self.orders.at.as_deref())?;
+        let mut files = match self.files_of(given, dest).await? {
             Ok(files) => files,
-            Err(fault) => return Err(self.give_back((given, id, given.entry), fault).await),
+            Err(fault) => return self.give_back((given, id, given.entry), fault).await,
         };
-        let mut read = ShardRead::of(given.shard.id);
+        if let Some(fault) = files.damage() {
+            self.observer.trouble(&fault);
+        }
         let mut entry = given.entry;
         loop {
             let batch = files.batch(entry, self.batch_bytes());
             let begun = Instant::now();
             let looked = tokio::select! {
-                looked = batch::read(&files, &batch, self.rules(), stopping.clone()) => looked,
+                looked = self.look_at(&files, &batch, stopping.clone()) => looked,
                 () = self.keep_lease((given, id, entry)) => {
-                    return Ok(ShardRead { end: ShardReadEnd::Gone, ..read });
+                    read.end = ShardReadEnd::Gone;
+                    return Ok(Ok(()));
                 }
             };
-            let findings = match looked {
-                Ok(Some(findings)) => findings,
+            let believed = match looked {
+                Ok(Some(findings)) => self.believe(watch, (given, &files), findings).await,
                 Ok(None) => {
                     let news = news_of(given, id, (entry, VerifyNext::GivesBack), BatchFindings::default());
                     self.note(news).await?;
-                    return Ok(ShardRead { end: ShardReadEnd::GivenBack, ..read });
+                    read.end = ShardReadEnd::GivenBack;
+                    return Ok(Ok(()));
                 }
-                Err(fault) => return Err(self.give_back((given, id, entry), fault).await),
+                Err(fault) => Err(fault),
+            };
+            let findings = match believed {
+                Ok(findings) => findings,
+                Err(fault) => return self.give_back((given, id, entry), fault).await,
             };
             entry = batch.end;
-            let is_through = files.is_through(entry);
-            let bytes = findings.bytes;
+            let (is_through, bytes) = (files.is_through(entry), findings.bytes);
             read.add(&findings);
-            self.keep_findings(&mut files, &findings).await;
             self.tell_bad(given, &findings);
-            let next = if is_through { VerifyNext::IsThrough } else { VerifyNext::GoesOn };
-            let heard = self.note(news_of(given, id, (entry, next), findings)).await?;
-            if heard == VerifyHeard::Gone {
-                return Ok(ShardRead { end: ShardReadEnd::Gone, ..read });
+            if self.note_findings((given, id), (entry, is_through), (&mut files, findings)).await? == VerifyHeard::Gone
+            {
+                read.end = ShardReadEnd::Gone;
+                return Ok(Ok(()));
             }
             // The transfers keep the rate by themselves, but for their beginnings.
             if let Some(budget) = self.orders.budget {
                 wait(sleep_until(begun + time_of(bytes, budget)), stopping).await;
             }
             if is_through {
-                return Ok(read);
+                return Ok(Ok(()));
             }
         }
     }
 
+    /// Reads a batch, unless it has a file that is never through in the time of the orders.
+    async fn look_at(
+        &self,
+        files: &ShardFiles,
+        batch: &NamesBatch,
+        stopping: Halt,
+    ) -> Result<Option<BatchFindings>, Fault> {
+        if let (Some(budget), Some(most)) = (self.orders.budget, self.orders.time_max)
+            && let Some(item) = batch.items.iter().find(|item| time_of(item.bytes(), budget) > most)
+        {
+            return Err(takes_too_long(item, time_of(item.bytes(), budget)));
+        }
+        batch::read(files, batch, self.rules(), stopping).await
+    }
+
+    /// Gives the findings, unless so many files are lost that the disk may not be mounted.
+    async fn believe(
+        &self,
+        watch: &mut LossWatch,
+        (given, files): (&VerifyShard, &ShardFiles),
+        findings: BatchFindings,
+    ) -> Result<BatchFindings, Fault> {
+        let glance = BatchLosses::of(&findings, |found| is_known_bad(&given.bad, found));
+        let (mark, use_of) = (files.mark(), self.orders.absences);
+        let verdict = blocking({
+            let (watch, mark) = (watch.clone(), mark.clone());
+            move || watch.judge(glance, &mark, use_of)
+        });
+        verdict.await??;
+        watch.add(glance);
+        Ok(findings)
+    }
+
     /// The names and digests of a shard.
-    async fn files_of(&self, given: &VerifyShard) -> Result<ShardFiles, Fault> {
+    async fn files_of(&self, given: &VerifyShard, dest: PathBuf) -> Result<Result<ShardFiles, Fault>, Fault> {
         let shard = given.shard.clone();
-        let segment = self.transact(move |rows| segment_of(rows, &shard)).await?;
-        let (shelf, given, at) = (self.shelf.clone(), given.clone(), self.orders.at.clone());
-        blocking(move || ShardFiles::open(&shelf, &segment, &given, at.as_deref())).await?
+        let segment = match self.transact(move |rows| Ok(segment_of(rows, &shard))).await? {
+            Ok(segment) => segment,
+            Err(error) => return Ok(Err(fault_of_jobs(&error))),
+        };
+        let (shelf, given) = (self.shelf.clone(), given.clone());
+        blocking(move || is_there(&dest).map(|()| ShardFiles::open(&shelf, &segment, &given, dest))).await?
     }
 
     fn rules(&self) -> ReadRules {
-        let VerifyOrders { budget, memory, changed, absences, .. } = self.orders;
-        ReadRules { budget, memory, changed, absences }
+        let VerifyOrders { budget, memory, changed, .. } = self.orders;
+        ReadRules { budget, memory, changed }
     }
 
     /// Bytes of a batch: what is lost if the verifier is killed, but for a file that is larger.
@@ -263,24 +273,36 @@ impl Verifier {
             .map_or(READ_BYTES_MAX, |budget| budget.saturating_mul(BATCH_SECONDS).clamp(READ_BYTES_MIN, READ_BYTES_MAX))
     }
 
-    /// Notes the digests of files that were read for the first time. What cannot be noted is read
-    /// so again.
-    async fn keep_findings(&self, files: &mut ShardFiles, findings: &BatchFindings) {
-        if !files.note(findings) {
-            return;
+    /// Notes findings, and then the digests of files that were read for the first time, while the
+    /// shard is still this verifier's. What cannot be kept of them is read so again.
+    async fn note_findings(
+        &self,
+        (given, id): (&VerifyShard, ClaimId),
+        (entry, is_through): (u64, bool),
+        (files, mut findings): (&mut ShardFiles, BatchFindings),
+    ) -> Result<VerifyHeard, Fault> {
+        let first = std::mem::take(&mut findings.first);
+        let next = if is_through && first.is_empty() { VerifyNext::IsThrough } else { VerifyNext::GoesOn };
+        let heard = self.note(news_of(given, id, (entry, next), findings)).await?;
+        if heard == VerifyHeard::Gone || first.is_empty() {
+            return Ok(heard);
         }
-        let (record, path) = files.record();
-        if let Err(error) = blocking(move || record.write(&path)).await.unwrap_or(Ok(())) {
-            let message = format_args!("digests of files that were read cannot be kept: {error}");
-            let fault = Fault::new(FaultCode::Io, Blame::Local, message);
-            self.observer
-                .trouble(&fault.hint_in_words("see that the directory of the queue's manifests can be written"));
+        let (path, fresh) = files.note(first);
+        let shown = path.clone();
+        match blocking(move || DigestRecord::add(&path, &records::tag_of(id), fresh)).await? {
+            // That it was damaged was told when the shard was opened.
+            Ok(_) => {}
+            Err(error) => self.observer.trouble(&records::unkept(&shown, &error)),
+        }
+        match is_through {
+            true => self.note(news_of(given, id, (entry, VerifyNext::IsThrough), BatchFindings::default())).await,
+            false => Ok(heard),
         }
     }
 
     fn tell_bad(&self, given: &VerifyShard, findings: &BatchFindings) {
         for found in &findings.bad {
-            let is_known = given.bad.iter().any(|bad| (&bad.path, bad.kind) == (&found.path, found.kind));
+            let is_known = is_known_bad(&given.bad, found);
             self.observer.bad(&BadNews { shard: given.shard.id, found: found.clone(), is_known });
         }
     }
@@ -299,30 +321,29 @@ impl Verifier {
         }
     }
 
-    /// Gives a shard back behind a fault, which ends the verifier.
-    async fn give_back(&self, (given, id, entry): (&VerifyShard, ClaimId, u64), fault: Fault) -> Fault {
-        let news = news_of(given, id, (entry, VerifyNext::GivesBack), BatchFindings::default());
-        if let Err(error) = self.queue.transact(move |rows| note_verified(rows, &news)).await {
-            tracing::debug!(%error, "the shard waits until the lease of its verifier has passed");
-        }
-        fault
+    /// Gives a shard back behind a fault of it: others go first for a while.
+    async fn give_back(
+        &self,
+        (given, id, entry): (&VerifyShard, ClaimId, u64),
+        fault: Fault,
+    ) -> Result<Result<(), Fault>, Fault> {
+        self.note(news_of(given, id, (entry, VerifyNext::Fails), BatchFindings::default())).await?;
+        Ok(Err(fault))
     }
 
-    /// Has bad files copied anew, as far as that was asked for.
-    async fn mend_bad(&self) -> Result<(), Fault> {
-        if self.orders.mends.is_empty() {
-            return Ok(());
+    /// Gives a shard back if it ended with a fault that ends the verifier.
+    async fn leave(
+        &self,
+        (given, id): (&VerifyShard, ClaimId),
+        tried: Result<Result<(), Fault>, Fault>,
+    ) -> Result<Result<(), Fault>, Fault> {
+        if tried.is_err() {
+            let news = news_of(given, id, (given.entry, VerifyNext::GivesBack), BatchFindings::default());
+            if let Err(error) = self.queue.transact(move |rows| note_verified(rows, &news)).await {
+                tracing::debug!(%error, "the shard waits until the lease of its verifier has passed");
+            }
         }
-        let (mut files, mut after) = (0, Some(ShardId(0)));
-        while let Some(from) = after {
-            let (campaign, kinds) = (self.orders.campaign, self.orders.mends.clone());
-            let (more, next) = self.transact(move |rows| mend(rows, campaign, &kinds, from)).await?;
-            (files, after) = (files + more, next);
-        }
-        if files > 0 {
-            self.observer.mended(files);
-        }
-        Ok(())
+        tried
     }
 
     async fn note(&self, news: VerifyNews) -> Result<VerifyHeard, Fault> {
@@ -345,6 +366,15 @@ impl Verifier {
             }
         }
     }
+}
+
+/// How a verifier ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyEnd {
+    /// The code of what ended it early: timed-out for the time of its orders.
+    pub early: Option<FaultCode>,
+    /// The code of the first shard that could not be read.
+    pub failed: Option<FaultCode>,
 }
 
 impl ShardRead {
@@ -370,6 +400,14 @@ fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<longh
     let segments = rows.segments(shard.campaign)?;
     let found = segments.into_iter().find(|segment| segment.number == shard.part.segment);
     found.ok_or(JobsError::BadRow("a shard is of a segment that is not there"))
+}
+
+fn takes_too_long(item: &Item, time: Duration) -> Fault {
+    let (shown, seconds) = (item.path.escaped().to_string(), time.as_secs());
+    let message = format_args!("reading '{shown}' takes {seconds} s at the budget, longer than the verifier is given");
+    Fault::new(FaultCode::TimedOut, Blame::Local, message)
+        .about(shown)
+        .hint_in_words("let --max-time or --budget be larger: a file that was broken off begins anew")
 }
 
 /// Says when to stop: as somebody asks for it, or as the time is over.
@@ -419,6 +457,8 @@ const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
 const BATCH_SECONDS: u64 = 20;
 const READ_BYTES_MIN: u64 = 16 << 20;
 const READ_BYTES_MAX: u64 = 4 << 30;
+/// Shards in a row that cannot be read: what ails them ails the others too.
+const FAILED_SHARDS_MAX: u32 = 10;
 /// The pause behind a failure of the store, and the time after which a verifier gives up on it.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
 const STORE_PATIENCE: Duration = Duration::from_secs(60);

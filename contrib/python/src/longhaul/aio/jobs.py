@@ -6,7 +6,7 @@ while it awaits an answer ends the program that was asked. Must not know how a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional
 
 from .. import _jobs, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSummary
@@ -140,7 +140,6 @@ async def verify(
     cycle: Optional[Time] = None,
     *,
     max_time: Optional[Time] = None,
-    mend: Union[str, Sequence[str], None] = None,
     ignore_changed: bool = False,
     believe_losses: bool = False,
     at: Optional[Location] = None,
@@ -148,7 +147,7 @@ async def verify(
     queue: Optional[Location] = None,
 ) -> Verification:
     """Reads back what a campaign has delivered to this host, as `longhaul.jobs.verify`."""
-    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time, "mend": mend}
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     places = {"at": at, "memory": memory, "queue": queue}
     return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places}))

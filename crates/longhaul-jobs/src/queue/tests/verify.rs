@@ -36,7 +36,7 @@ impl Bench {
     }
 
     fn take(&mut self, campaign: CampaignId, id: u8) -> VerifyTurn {
-        let ask = VerifyAsk { campaign, cycle: CYCLE, id: ClaimId([id; 16]) };
+        let ask = VerifyAsk { campaign, cycle: CYCLE, begun: Micros(0), id: ClaimId([id; 16]) };
         self.store.transact(|rows| take_to_verify(rows, &ask)).unwrap()
     }
 
@@ -165,63 +165,82 @@ fn a_hook_is_told_of_what_is_newly_bad_and_of_nothing_that_is_known() {
 }
 
 #[test]
-fn what_is_mended_is_left_until_it_stands_and_all_of_its_shard_is_read_anew() {
-    let (mut bench, campaign) = Bench::delivered(2);
-    bench.schedule();
-    let given = bench.must_take(campaign, 1);
-    let bad = [(1, BadKind::Lost), (2, BadKind::Changed), (3, BadKind::Damaged)];
-    let bad = bad.map(|(entry, kind)| found(path(given.shard.id, entry), kind));
-    bench.note(&VerifyNews { bad: bad.to_vec(), ..read(&given, 1, 5, VerifyNext::GoesOn) });
-    let kinds = [BadKind::Lost, BadKind::Damaged];
-    let mended = bench.store.transact(|rows| mend(rows, campaign, &kinds, ShardId(0))).unwrap();
-    assert_eq!(mended, (2, None));
-    assert_eq!(bench.note(&read(&given, 1, FILES, VerifyNext::IsThrough)), VerifyHeard::Gone, "it is moved again");
-    let left = bench.left(campaign);
-    assert_eq!((left.left.files, left.done.files, left.total.files), (2, 18, 20));
-    let granted = bench.must_claim();
-    assert_eq!(granted.mending, [path(given.shard.id, 1), path(given.shard.id, 3)]);
-    assert!(granted.rest_stands);
-    // One of them arrives, and the other one is tried again.
-    let failed = FileFault { path: path(given.shard.id, 3), ..fault("", FaultCode::Changed) };
-    bench.finish(&granted, FILES - 1, Outcome::Through(vec![failed]));
-    bench.pass(3600);
-    let again = bench.must_claim();
-    assert_eq!((again.mending.as_slice(), again.rest_stands), ([path(given.shard.id, 3)].as_slice(), true));
-    bench.finish(&again, FILES, Outcome::Through(Vec::new()));
-    bench.schedule();
-    assert_eq!(bench.left(campaign).left, Amount::default());
-    assert_eq!(bench.figures(campaign).bad.len(), 1, "the changed one was not to be mended");
-    let row = bench.row(given.shard.id).unwrap();
-    assert_eq!((row.last, row.entry), (Micros(0), 0));
-}
-
-#[test]
-fn a_shard_with_files_that_are_tried_again_too_is_moved_with_all_of_its_files() {
+fn a_shard_that_is_moved_again_is_read_anew_and_what_was_bad_stays_so_until_then() {
     let (mut bench, campaign) = Bench::one_campaign(1);
     let granted = bench.must_claim();
     let failed = FileFault { path: b"elsewhere".to_vec(), ..fault("", FaultCode::NotFound) };
     assert_eq!(bench.finish(&granted, FILES - 1, Outcome::Through(vec![failed])), ShardState::Partial);
     let given = bench.must_take(campaign, 1);
     assert_eq!(given.given_up.len(), 1);
-    let bad = vec![found(path(given.shard.id, 1), BadKind::Lost)];
-    bench.note(&VerifyNews { bad, ..read(&given, 1, 5, VerifyNext::GoesOn) });
-    bench.store.transact(|rows| mend(rows, campaign, &BadKind::ALL, ShardId(0))).unwrap();
-    let granted = bench.must_claim();
-    assert!(granted.rest_stands, "what was given up is not tried again");
-    bench.finish(&granted, FILES - 1, Outcome::Through(Vec::new()));
+    let bad = path(given.shard.id, 1);
+    let found = vec![found(bad.clone(), BadKind::Lost)];
+    bench.note(&VerifyNews { bad: found, ..read(&given, 1, 5, VerifyNext::GoesOn) });
     bench.store.transact(|rows| retry(rows, campaign, Selection::All, ShardId(0))).unwrap();
+    assert_eq!(bench.note(&read(&given, 1, FILES, VerifyNext::IsThrough)), VerifyHeard::Gone, "it is moved again");
+    // The mover gives the bad file up: it is read all the same, as nobody has said that it is well.
     let granted = bench.must_claim();
-    assert!(granted.mending.is_empty() && !granted.rest_stands);
+    let failed = FileFault { path: bad.clone(), ..fault("", FaultCode::NotFound) };
+    bench.finish(&granted, FILES - 1, Outcome::Through(vec![failed]));
+    let row = bench.row(given.shard.id).unwrap();
+    assert_eq!((row.last, row.entry), (Micros(0), 0));
+    assert_eq!(bench.figures(campaign).bad.len(), 1);
+    let given = bench.must_take(campaign, 2);
+    assert!(given.given_up.is_empty() && given.bad.len() == 1, "{given:?}");
 }
 
 #[test]
-fn a_campaign_that_is_cancelled_is_verified_and_not_mended() {
+fn a_shard_that_cannot_be_read_lets_the_others_go_first_for_a_while() {
+    let (mut bench, campaign) = Bench::delivered(2);
+    let failing = bench.must_take(campaign, 1);
+    bench.note(&read(&failing, 1, 3, VerifyNext::Fails));
+    let other = bench.must_take(campaign, 2);
+    assert_ne!(other.shard.id, failing.shard.id);
+    bench.note(&read(&other, 2, FILES, VerifyNext::IsThrough));
+    assert_eq!(bench.take(campaign, 3), VerifyTurn::NothingDue(Some(CYCLE)));
+    bench.pass(3601);
+    let again = bench.must_take(campaign, 4);
+    assert_eq!((again.shard.id, again.entry), (failing.shard.id, 3));
+    // That was noted by a clock that ran ahead.
+    bench.note(&read(&again, 4, 3, VerifyNext::Fails));
+    bench.store.now = Micros(bench.store.now.0 - 3 * 3_600_000_000);
+    let again = bench.must_take(campaign, 5);
+    assert_eq!(again.shard.id, failing.shard.id);
+    // The next run tries it at once.
+    bench.note(&read(&again, 5, 3, VerifyNext::Fails));
+    bench.pass(1);
+    let ask = VerifyAsk { campaign, cycle: CYCLE, begun: bench.store.now, id: ClaimId([6; 16]) };
+    let turn = bench.store.transact(|rows| take_to_verify(rows, &ask)).unwrap();
+    assert!(matches!(turn, VerifyTurn::Shard(given) if given.shard.id == failing.shard.id));
+}
+
+#[test]
+fn of_many_bad_files_some_have_rows_and_one_row_has_the_number_of_the_others() {
+    let (mut bench, campaign) = Bench::delivered(1);
+    let all: Vec<_> = (0..250).map(|at| found(path(ShardId(1), at), BadKind::Changed)).collect();
+    let rows = |bench: &Bench| bench.store.all_bad_files().count();
+    let files = |bench: &mut Bench| bench.figures(campaign).bad.iter().map(|sum| sum.amount.files).sum::<u64>();
+    for cycle in 1..3 {
+        let given = bench.must_take(campaign, cycle);
+        for (batch, next) in [(&all[..125], VerifyNext::GoesOn), (&all[125..], VerifyNext::IsThrough)] {
+            let heard = bench.note(&VerifyNews { bad: batch.to_vec(), ..read(&given, cycle, 5, next) });
+            assert!(cycle == 1 || heard == VerifyHeard::Recorded(0), "they are known: {heard:?}");
+        }
+        assert_eq!((rows(&bench), files(&mut bench)), (BAD_FILES_MAX + 1, 250), "cycle {cycle}");
+        bench.pass(CYCLE.as_secs());
+    }
+    let given = bench.must_take(campaign, 9);
+    assert!(is_known_bad(&given.bad, &all[249]));
+    assert!(!is_known_bad(&given.bad, &found(path(ShardId(1), 249), BadKind::Lost)), "it is bad in another way");
+    let well = all.iter().map(|file| file.path.clone()).collect();
+    bench.note(&VerifyNews { well, ..read(&given, 9, FILES, VerifyNext::IsThrough) });
+    assert_eq!((rows(&bench), files(&mut bench)), (0, 0), "all are well again");
+}
+
+#[test]
+fn a_campaign_that_is_cancelled_is_verified() {
     let (mut bench, campaign) = Bench::one_campaign(2);
     let granted = bench.must_claim();
     bench.finish(&granted, FILES, Outcome::Through(Vec::new()));
     bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
-    let given = bench.must_take(campaign, 1);
-    assert_eq!(given.shard.id, granted.shard.id);
-    let refused = bench.store.transact(|rows| mend(rows, campaign, &BadKind::ALL, ShardId(0))).unwrap_err();
-    assert!(matches!(refused, JobsError::WrongState { .. }), "{refused}");
+    assert_eq!(bench.must_take(campaign, 1).shard.id, granted.shard.id);
 }

@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode};
+use longhaul_jobs::pace;
 use longhaul_jobs::queue::verify_figures;
-use longhaul_jobs::{BadKind, pace};
 use tokio::sync::watch;
 
 use super::add::parsed;
 use super::{JobOutput, Named, queue_place};
 use crate::cli::job::JobVerifyArgs;
 use crate::commands::{Context, block_on};
-use crate::error::{Error, Flaw};
+use crate::error::Error;
 use crate::exit::Exit;
 use crate::jobs::{
-    AbsenceUse, BadNews, ChangedUse, ShardRead, SharedQueue, Verifier, VerifyObserver, VerifyOrders, VerifyUntil,
+    AbsenceUse, BadNews, ChangedUse, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver, VerifyOrders,
+    VerifyUntil,
 };
 use crate::output::VerifyTold;
 use crate::settings::Talk;
@@ -43,17 +44,23 @@ pub(super) fn run(args: &JobVerifyArgs, talk: Talk, context: Context, telling: J
     let ended = block_on(verifier.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);
-    match ended {
-        Err(fault) => telling.failed(&fault),
+    let failed = match ended {
+        Err(fault) => {
+            telling.failed(&fault);
+            None
+        }
         // What was read is recorded, and the next run goes on there.
-        Ok(None | Some(FaultCode::TimedOut)) => {}
-        Ok(Some(code)) => telling.exits(code.into()),
-    }
+        Ok(VerifyEnd { early: None | Some(FaultCode::TimedOut), failed }) => failed,
+        Ok(VerifyEnd { early: Some(code), failed }) => {
+            telling.exits(code.into());
+            failed
+        }
+    };
     let id = named.id;
     let (campaign, _) = named.figures()?;
     let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
     let pace = pace(figures.sums.total.bytes, cycle, budget);
-    telling.verified(&VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace });
+    telling.verified(&VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed });
     Ok(telling.end())
 }
 
@@ -69,18 +76,10 @@ fn orders(args: &JobVerifyArgs, named: &Named) -> Result<VerifyOrders, Error> {
         budget: parsed("budget", &args.budget, values::rate)?,
         until: if args.once { VerifyUntil::NothingDue } else { VerifyUntil::Never },
         time_max: parsed("max-time", &args.max_time, values::retry_for)?,
-        mends: parsed("mend", &args.mend, kinds)?.unwrap_or_default(),
         changed: if args.ignore_changed { ChangedUse::PassedOver } else { ChangedUse::Bad },
         absences: if args.believe_losses { AbsenceUse::Believed } else { AbsenceUse::Doubted },
         memory: parsed("memory", &args.memory, values::size)?,
     })
-}
-
-/// Reads kinds of bad files.
-fn kinds(text: &str) -> Result<Vec<BadKind>, Flaw> {
-    let form = "a list of lost, damaged, changed and unread";
-    let kind = |name| BadKind::of_name(name).ok_or_else(|| Flaw::Form { given: text.to_owned(), form });
-    text.split(',').map(kind).collect()
 }
 
 /// Tells what the verifier does.
@@ -109,12 +108,6 @@ impl VerifyObserver for VerifyTelling {
         if let Some(telling) = &mut *self.telling() {
             telling.shard_read(read);
             telling.flush();
-        }
-    }
-
-    fn mended(&self, files: u64) {
-        if let Some(telling) = &mut *self.telling() {
-            telling.mended(files);
         }
     }
 

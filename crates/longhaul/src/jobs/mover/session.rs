@@ -19,12 +19,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
+use super::digests::DigestKeeper;
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
-use super::mending::{Mending, TransferPart, keep_digests};
 use super::source::{Look, differing};
 use super::tally::Tally;
 use super::{Halt, Mover, ShardEnd, halted, random};
 use crate::jobs::faults::fault_of_jobs;
+use crate::jobs::records;
 use crate::jobs::spec::CampaignSpec;
 
 /// A shard with everything that its transfers need.
@@ -34,7 +35,6 @@ struct Work {
     credentials: Option<Credentials>,
     settings: Settings,
     tally: Arc<Tally>,
-    mending: Mending,
 }
 
 /// How a mover ended with a shard, before the queue heard of it.
@@ -65,6 +65,11 @@ async fn move_leased(
     tally: &OnceLock<Arc<Tally>>,
     orders: Orders,
 ) -> ShardEnd {
+    let keeper = DigestKeeper {
+        mover,
+        path: mover.shelf.record(granted.campaign.key, granted.shard.id),
+        tag: records::tag_of(claim.hold().await.id),
+    };
     let MoveEnd { tally, outcome, unclaimed } = match prepare(mover, granted).await {
         Err(Unprepared { fault, at }) => {
             let outcome = broken((mover, granted.shard.link), (&fault, fault.code), (at, false));
@@ -73,7 +78,10 @@ async fn move_leased(
         Ok(work) => {
             tally.get_or_init(|| work.tally.clone());
             let mut showing = ClaimShowing::default();
-            let outcome = transfers((mover, claim), &work, orders, &mut showing).await;
+            let outcome = tokio::select! {
+                outcome = transfers((mover, claim), &work, orders, &mut showing) => outcome,
+                never = keeper.keep_meanwhile(&work.tally) => match never {},
+            };
             MoveEnd { tally: Some(work.tally), outcome, unclaimed: showing.goes_without }
         }
     };
@@ -84,9 +92,8 @@ async fn move_leased(
     let Some(outcome) = outcome else {
         return ShardEnd { state: None, files_failed: 0, bytes_moved: 0, fence: held.fence.0, unclaimed };
     };
-    if let Some(tally) = tally.clone() {
-        let record = mover.shelf.record(granted.campaign.key, granted.shard.id);
-        let _ = blocking(move || keep_digests(&record, &tally)).await;
+    if let Some(tally) = &tally {
+        keeper.keep(tally).await;
     }
     let figures = tally.map(|tally| tally.figures());
     let files_failed = if let Outcome::Through(faults) = &outcome { faults.len() as u64 } else { 0 };
@@ -199,8 +206,7 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    let mending = Mending::of(granted, &tally);
-    Ok(Work { link: granted.shard.link, job, credentials, settings, tally, mending })
+    Ok(Work { link: granted.shard.link, job, credentials, settings, tally })
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -258,8 +264,7 @@ async fn transfers(
         let rate = orders.news().rate;
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
-        let part = work.mending.part(open);
-        let (trigger, mut running) = begin((work, by), &part, rate);
+        let (trigger, mut running) = begin((work, by), &open, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(rate) => {
@@ -273,7 +278,6 @@ async fn transfers(
         };
         match (orders.stop(), fault) {
             (Some(LeaseStop::Gone), _) => return None,
-            (_, None) if work.mending.goes_on(&part, &work.tally) => {}
             (_, None) => return Some(conclude(work, None).await),
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
@@ -299,15 +303,14 @@ fn begun(work: &Work) -> Begun {
     if work.tally.figures().is_claim_kept { Begun::Yes } else { Begun::No }
 }
 
-/// Begins a transfer of some of the files that are open, by a claim if the destination keeps one.
+/// Begins a transfer of the files that are open, by a claim if the destination keeps one.
 fn begin(
     (work, by): (&Work, Option<ShardClaim>),
-    part: &TransferPart,
+    open: &[RelPath],
     rate: Option<u64>,
 ) -> (StopTrigger, JoinHandle<EngineReport>) {
-    let files_from = Some(Arc::new(PathList::new(&part.names)));
-    let if_exists = part.if_exists.unwrap_or(work.settings.if_exists);
-    let settings = Settings { files_from, if_exists, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
+    let files_from = Some(Arc::new(PathList::new(open)));
+    let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
     let (trigger, stop) = Stop::new();
     work.tally.begin(trigger.clone());
     let job = Job { claim: by, ..expecting(&work.job, &work.tally) };
@@ -422,7 +425,7 @@ fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Runs work that may wait on a thread for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))
 }

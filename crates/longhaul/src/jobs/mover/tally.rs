@@ -19,8 +19,8 @@ pub(super) struct Tally(Mutex<TallyCounts>);
 /// The figures of a shard in one claim.
 struct TallyCounts {
     files: BTreeMap<RelPath, ShardFile>,
-    /// Files that stood before, and that are not looked at.
-    stood: Amount,
+    /// Files that were sent, and whose digest is known.
+    sent: u64,
     watch: AlikeWatch,
     hold: Option<Hold>,
     /// A fault of a file that is really that of the destination.
@@ -87,7 +87,7 @@ impl Tally {
         }
         Tally(Mutex::new(TallyCounts {
             files,
-            stood: Amount::default(),
+            sent: 0,
             watch,
             hold: None,
             destination_fault: None,
@@ -103,13 +103,9 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Files other than these stand, and are not looked at.
-    pub(super) fn keep_only(&self, paths: &BTreeSet<Vec<u8>>) {
-        let mut counts = self.counts();
-        let (kept, stood) =
-            std::mem::take(&mut counts.files).into_iter().partition(|(path, _)| paths.contains(path.as_bytes()));
-        let stood: BTreeMap<_, _> = stood;
-        (counts.files, counts.stood) = (kept, sum_of(stood.values()));
+    /// Files that were sent in this claim, and whose digest is known.
+    pub(super) fn sent(&self) -> u64 {
+        self.counts().sent
     }
 
     /// A transfer begins, which this stops.
@@ -123,9 +119,12 @@ impl Tally {
     pub(super) fn figures(&self) -> TallyFigures {
         let counts = self.counts();
         let stands = counts.files.values().filter(|file| matches!(file.outcome, FileOutcome::Stands));
-        let done = sum_of(stands);
+        let done = stands.fold(Amount::default(), |sum, file| Amount {
+            files: sum.files + 1,
+            bytes: sum.bytes.saturating_add(file.bytes),
+        });
         TallyFigures {
-            done: counts.stood.plus(done).unwrap_or(done),
+            done,
             moved: counts.moved_before.saturating_add(counts.moved),
             hold: counts.hold,
             destination_fault: counts.destination_fault,
@@ -181,13 +180,6 @@ impl Tally {
     }
 }
 
-fn sum_of<'a>(files: impl Iterator<Item = &'a ShardFile>) -> Amount {
-    files.fold(Amount::default(), |sum, file| Amount {
-        files: sum.files + 1,
-        bytes: sum.bytes.saturating_add(file.bytes),
-    })
-}
-
 impl TallyCounts {
     fn file(&mut self, event: &FileEvent) {
         let Some(known) = self.files.get_mut(&event.path) else { return };
@@ -213,6 +205,7 @@ impl TallyCounts {
             FileStatus::Committed | FileStatus::Skipped | FileStatus::Linked => {
                 known.b3 = event.b3.filter(|_| matches!(event.status, FileStatus::Committed));
                 known.outcome = FileOutcome::Stands;
+                self.sent += u64::from(known.b3.is_some());
                 self.settle(None);
             }
             FileStatus::Planned | FileStatus::Staged => {}

@@ -23,8 +23,8 @@ use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 use longhaul_manifest::{Item, ItemKind};
 
-use super::shard::{NamesBatch, ShardFiles};
-use super::{AbsenceUse, ChangedUse, blocking};
+use super::shard::{NamesBatch, ShardFiles, TimesKept};
+use super::{ChangedUse, blocking};
 use crate::jobs::mover::Halt;
 use crate::jobs::spec::beneath;
 
@@ -37,8 +37,6 @@ pub(super) struct ReadRules {
     pub(super) memory: Option<ByteCount>,
     /// The use of files that somebody wrote to.
     pub(super) changed: ChangedUse,
-    /// The use of many files that are lost.
-    pub(super) absences: AbsenceUse,
 }
 
 /// The findings on a batch.
@@ -72,8 +70,7 @@ type FileRead = Result<(u64, Hash32), PlainText>;
 /// Looks at a batch, and reads it. `None`: it was stopped.
 ///
 /// # Errors
-/// The fault of a reading that concerns no single file, and the one of nearly all files being
-/// lost, unless that is to be believed.
+/// The fault of a reading that concerns no single file.
 pub(super) async fn read(
     files: &ShardFiles,
     batch: &NamesBatch,
@@ -111,10 +108,6 @@ pub(super) async fn read(
                 findings.note_bad(&item, BadKind::Unread, why, rules);
             }
         }
-    }
-    match rules.absences {
-        AbsenceUse::Believed => {}
-        AbsenceUse::Doubted => findings.are_believable(&files.top)?,
     }
     Ok(Some(findings))
 }
@@ -155,50 +148,38 @@ impl BatchFindings {
             }
         }
     }
-
-    /// Refuses losses of nearly all files.
-    fn are_believable(&self, top: &Path) -> Result<(), Fault> {
-        let is_absent = |found: &&FoundBad| matches!(found.kind, BadKind::Lost | BadKind::Unread);
-        let absent = self.bad.iter().filter(is_absent).count() as u64;
-        if self.files < DOUBTED_FILES_MIN || absent * 100 < self.files * DOUBTED_PERCENT {
-            return Ok(());
-        }
-        let shown = longhaul_core::Escaped(top.as_os_str().as_encoded_bytes()).to_string();
-        let message = format_args!(
-            "{absent} of {} files that follow each other are lost or cannot be read in '{shown}': nothing of them was recorded",
-            self.files
-        );
-        let hint = "see that the disk is mounted; if they are lost indeed, run it again with --believe-losses";
-        Err(Fault::new(FaultCode::NotFound, Blame::Local, message).about(shown).hint_in_words(hint))
-    }
 }
 
 async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, Glance)>, Fault> {
     let (top, keeps_times) = (files.top.clone(), files.keeps_times);
     blocking(move || {
-        let looked = items.into_iter().map(|item| {
-            let look = match seen(&top, &item) {
-                Seen::File(shown) => {
-                    let given = item.mtime.filter(|_| keeps_times);
-                    match given.is_none_or(|given| Clock::Unknown.shows(given, shown)) {
-                        true => Glance::Alike,
-                        false => Glance::Bad(BadKind::Changed, "it was written to since".to_owned()),
-                    }
-                }
-                Seen::Alike => Glance::Alike,
-                Seen::Bad(kind, why) => Glance::Bad(kind, why),
-            };
-            (item, look)
-        });
-        looked.collect()
+        let looked = items.into_iter().map(|item| (glance(&top, &item, keeps_times), item));
+        looked.map(|(look, item)| (item, look)).collect()
     })
     .await
 }
 
+/// Looks at a name. A file with the time that it was delivered with, and not with the length, was
+/// written by nobody: it is damaged.
+fn glance(top: &Path, item: &Item, times: TimesKept) -> Glance {
+    let given = item.mtime.filter(|_| times == TimesKept::Yes);
+    let (seen, why) = match seen(top, item) {
+        Seen::Alike => return Glance::Alike,
+        Seen::Bad(kind, why) => return Glance::Bad(kind, why),
+        Seen::File(seen, why) => (seen, why),
+    };
+    match (why, given.map(|given| Clock::Unknown.shows(given, seen))) {
+        (None, None | Some(true)) => Glance::Alike,
+        (None, Some(false)) => Glance::Bad(BadKind::Changed, "it was written to since".to_owned()),
+        (Some(why), Some(true)) => Glance::Bad(BadKind::Damaged, format!("{why}, and has the time of its delivery")),
+        (Some(why), None | Some(false)) => Glance::Bad(BadKind::Changed, why),
+    }
+}
+
 /// The thing that stands under a name.
 enum Seen {
-    /// A file of the right length, with this time.
-    File(Mtime),
+    /// A file with this time, and the words of another length than it was delivered with.
+    File(Mtime, Option<String>),
     /// Something that has no content to be read, and is as it was.
     Alike,
     /// Something else, or nothing.
@@ -217,12 +198,10 @@ fn seen(top: &Path, item: &Item) -> Seen {
     let other_kind = || Seen::Bad(BadKind::Changed, "it has become another kind of file".to_owned());
     match &item.kind {
         ItemKind::File { .. } if !found.is_file() => other_kind(),
-        ItemKind::File { bytes: Some(bytes) } if *bytes != found.len() => {
-            let why = format!("it has {} bytes, and was delivered with {bytes}", found.len());
-            Seen::Bad(BadKind::Changed, why)
-        }
-        ItemKind::File { .. } => {
-            Seen::File(Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()))
+        ItemKind::File { bytes } => {
+            let other = bytes.filter(|bytes| *bytes != found.len());
+            let why = other.map(|bytes| format!("it has {} bytes, and was delivered with {bytes}", found.len()));
+            Seen::File(Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()), why)
         }
         ItemKind::Link { .. } if !found.is_symlink() => other_kind(),
         ItemKind::Link { target } => match read_link(&place) {
@@ -282,6 +261,34 @@ impl Observer for ReadFiles {
     }
 }
 
-/// Files below which losses are believed, and the part of more of them that is doubted.
-const DOUBTED_FILES_MIN: u64 = 10;
-const DOUBTED_PERCENT: u64 = 80;
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use longhaul_core::RelPath;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_cut_is_damaged_if_its_time_says_that_nobody_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("f");
+        fs::write(&place, b"whole").unwrap();
+        let found = fs::metadata(&place).unwrap();
+        let delivered = found.modified().unwrap();
+        let mtime = Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap());
+        let item = Item::file(RelPath::new("f").unwrap(), Some(5), Default::default());
+        let item = Item { mtime: Some(mtime), ..item };
+        let look = |times| match glance(dir.path(), &item, times) {
+            Glance::Alike => None,
+            Glance::Bad(kind, _) => Some(kind),
+        };
+        assert_eq!(look(TimesKept::Yes), None);
+        fs::write(&place, b"cut").unwrap();
+        let file = fs::File::options().write(true).open(&place).unwrap();
+        file.set_modified(delivered).unwrap();
+        assert_eq!((look(TimesKept::Yes), look(TimesKept::No)), (Some(BadKind::Damaged), Some(BadKind::Changed)));
+        file.set_modified(delivered + std::time::Duration::from_secs(10)).unwrap();
+        assert_eq!(look(TimesKept::Yes), Some(BadKind::Changed));
+    }
+}

@@ -9,27 +9,37 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32};
-use longhaul_engine::JobDestination;
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, RelPath};
 use longhaul_jobs::Segment;
 use longhaul_jobs::queue::VerifyShard;
 use longhaul_manifest::{Algorithm, Item};
 
-use super::batch::BatchFindings;
-use crate::jobs::records::{DigestOrigin, DigestRecord, KnownDigest};
+use super::doubt::DestinationMark;
+use crate::jobs::records::{self, DigestOrigin, DigestRecord, KnownDigest};
 use crate::jobs::shelf::Shelf;
-use crate::jobs::spec::{CampaignSpec, beneath};
+use crate::jobs::spec::{CampaignPlace, CampaignSpec, beneath};
 
 /// The files of a shard.
 pub(super) struct ShardFiles {
     /// The directory of this host beneath which they stand.
     pub(super) top: PathBuf,
     /// Whether they were given their times.
-    pub(super) keeps_times: bool,
+    pub(super) keeps_times: TimesKept,
     items: Vec<Item>,
     given_up: BTreeSet<Vec<u8>>,
     record: DigestRecord,
     record_path: PathBuf,
+    is_damaged: bool,
+    dest: PathBuf,
+}
+
+/// Whether files were given the times of their sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimesKept {
+    /// They were.
+    Yes,
+    /// They were not.
+    No,
 }
 
 /// Names of a shard that follow each other.
@@ -41,38 +51,32 @@ pub(super) struct NamesBatch {
 }
 
 impl ShardFiles {
-    /// Finds them. `at` stands for the campaign's destination, where that is another host's by its
-    /// name.
+    /// Finds them beneath the campaign's destination.
     ///
     /// # Errors
-    /// The fault of a campaign or a manifest that cannot be understood, and of a destination that
-    /// is none of this host, or not there.
+    /// The fault of a campaign or a manifest that cannot be understood.
     pub(super) fn open(
         shelf: &Shelf,
         segment: &Segment,
         given: &VerifyShard,
-        at: Option<&Path>,
+        dest: PathBuf,
     ) -> Result<ShardFiles, Fault> {
         let spec = CampaignSpec::decode(&given.campaign.spec)?;
         let listing = shelf.listing(given.campaign.key, segment, given.shard.part)?;
         let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
         let source = spec.sources.get(listing.source).ok_or_else(missing)?;
-        let top = match (at, spec.job(listing.source).ok_or_else(missing)?.to) {
-            (Some(at), _) => beneath(at, &source.onto),
-            (None, JobDestination::Local(to)) => to.path,
-            (None, _) => return Err(is_elsewhere(&spec)),
-        };
-        is_there(&top)?;
+        let top = beneath(&dest, &source.onto);
         let preserve = spec.settings.metadata.preserve;
         let mut items = listing.items;
         items.retain(|item| preserve.links || item.is_file());
         let given_up = given.given_up.iter().map(|fault| fault.path.clone()).collect();
         let record_path = shelf.record(given.campaign.key, given.shard.id);
-        let record = match DigestRecord::read(&record_path) {
-            Err(error) if error.kind() != ErrorKind::InvalidData => return Err(unread(&record_path, &error)),
-            read => read.unwrap_or_default(),
+        let (record, is_damaged) = match DigestRecord::read(&record_path) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => (DigestRecord::default(), true),
+            read => (read.map_err(|error| unread(&record_path, &error))?, false),
         };
-        Ok(ShardFiles { top, keeps_times: preserve.times, items, given_up, record, record_path })
+        let keeps_times = if preserve.times { TimesKept::Yes } else { TimesKept::No };
+        Ok(ShardFiles { top, keeps_times, items, given_up, record, record_path, is_damaged, dest })
     }
 
     /// The next names, of so many bytes at most, but of one file at least.
@@ -104,18 +108,40 @@ impl ShardFiles {
         said.or_else(noted)
     }
 
-    /// Notes digests of files that were read for the first time. Gives whether there are any.
-    pub(super) fn note(&mut self, findings: &BatchFindings) -> bool {
-        for (path, bytes, b3) in &findings.first {
-            let (bytes, b3) = (*bytes, *b3);
-            self.record.note(path.clone(), KnownDigest { bytes, b3, origin: DigestOrigin::FirstReading });
+    /// Notes digests of files that were read for the first time. Gives them as those of the record,
+    /// and where that lies.
+    pub(super) fn note(&mut self, first: Vec<(RelPath, u64, Hash32)>) -> (PathBuf, Vec<(RelPath, KnownDigest)>) {
+        let origin = DigestOrigin::FirstReading;
+        let fresh: Vec<_> =
+            first.into_iter().map(|(path, bytes, b3)| (path, KnownDigest { bytes, b3, origin })).collect();
+        for (path, known) in fresh.iter().cloned() {
+            self.record.note(path, known);
         }
-        !findings.first.is_empty()
+        (self.record_path.clone(), fresh)
     }
 
-    /// The record of its digests, and where that lies.
-    pub(super) fn record(&self) -> (DigestRecord, PathBuf) {
-        (self.record.clone(), self.record_path.clone())
+    /// The fault of a record that is damaged.
+    pub(super) fn damage(&self) -> Option<Fault> {
+        self.is_damaged.then(|| records::damaged(&self.record_path))
+    }
+
+    /// The mark of the destination.
+    pub(super) fn mark(&self) -> DestinationMark {
+        DestinationMark { dest: self.dest.clone(), file: self.record_path.with_file_name("destination") }
+    }
+}
+
+/// The directory of this host that is a campaign's destination. `at` stands for it, where it is
+/// another host's by its name.
+///
+/// # Errors
+/// The fault of a campaign that cannot be understood, or whose files stand elsewhere.
+pub(super) fn destination_of(given: &VerifyShard, at: Option<&Path>) -> Result<PathBuf, Fault> {
+    let spec = CampaignSpec::decode(&given.campaign.spec)?;
+    match (at, &spec.to) {
+        (Some(at), _) => Ok(at.to_owned()),
+        (None, CampaignPlace::Here(path)) => Ok(path.clone()),
+        (None, CampaignPlace::Daemon { .. }) => Err(is_elsewhere(&spec)),
     }
 }
 
@@ -126,7 +152,7 @@ fn is_elsewhere(spec: &CampaignSpec) -> Fault {
 }
 
 /// Refuses a directory that is not there: each of its files would be a lost one.
-fn is_there(top: &Path) -> Result<(), Fault> {
+pub(super) fn is_there(top: &Path) -> Result<(), Fault> {
     let shown = || Escaped(top.as_os_str().as_encoded_bytes()).to_string();
     let (code, why) = match std::fs::metadata(top) {
         Ok(found) if found.is_dir() => return Ok(()),

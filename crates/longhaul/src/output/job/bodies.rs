@@ -323,8 +323,6 @@ pub(super) struct JobBadSumBody {
     pub(super) kind: &'static str,
     /// Such files.
     pub(super) files: u64,
-    /// The files among them that the next mover copies anew.
-    pub(super) files_mending: u64,
 }
 
 /// The last line of the `job` commands.

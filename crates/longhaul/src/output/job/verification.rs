@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use longhaul_core::{ByteCount, Escaped};
+use longhaul_core::{ByteCount, Escaped, FaultCode};
 use longhaul_jobs::queue::VerifyFigures;
 use longhaul_jobs::{BadKind, Pace};
 
@@ -28,6 +28,8 @@ pub struct VerifyTold<'a> {
     pub budget: Option<u64>,
     /// The pace that makes.
     pub pace: Pace,
+    /// The code of the first shard that could not be read.
+    pub failed: Option<FaultCode>,
 }
 
 impl<W: Write> JobTelling<W> {
@@ -55,6 +57,7 @@ impl<W: Write> JobTelling<W> {
         let state = match read.end {
             ShardReadEnd::Through => "read",
             ShardReadEnd::GivenBack => "given-back",
+            ShardReadEnd::Failed => "failed",
             ShardReadEnd::Gone => "gone",
         };
         if self.json {
@@ -65,13 +68,6 @@ impl<W: Write> JobTelling<W> {
         let files = units::count(files, "file");
         let first = if files_first > 0 { format!(", {files_first} for the first time") } else { String::new() };
         self.talker.say(format!("shard {}: {files}, {}{first}: {state}", read.shard.0, ByteCount(bytes)));
-    }
-
-    /// Tells how many bad files are copied anew.
-    pub fn mended(&mut self, files: u64) {
-        if !self.json {
-            self.note(format_args!("{} copied anew by the next mover", units::count(files, "bad file")));
-        }
     }
 
     /// Tells what was read, and whether the budget suffices. What is known to be bad decides the
@@ -91,23 +87,17 @@ impl<W: Write> JobTelling<W> {
             self.talker
                 .warn(format!("{stale} were last read longer ago than a cycle: let it read for longer each time"));
         }
-        let of_kind = |kind: BadKind| {
-            let of = figures.bad.iter().filter(move |sum| sum.kind == kind);
-            let files =
-                |mending: bool| of.clone().filter(move |sum| sum.mending == mending).map(|sum| sum.amount.files).sum();
-            let (open, files_mending): (u64, u64) = (files(false), files(true));
-            (open + files_mending > 0).then(|| JobBadSumBody {
-                kind: kind.name(),
-                files: open + files_mending,
-                files_mending,
-            })
-        };
-        let bad: Vec<_> = BadKind::ALL.into_iter().filter_map(of_kind).collect();
-        let is_damaged = bad.iter().any(|sum| sum.kind == BadKind::Damaged.name());
-        match bad.is_empty() {
-            true => {}
-            false if is_damaged => self.exits(Exit::Mismatch),
-            false => self.exits(Exit::Partial),
+        let bad: Vec<_> =
+            figures.bad.iter().map(|sum| JobBadSumBody { kind: sum.kind.name(), files: sum.amount.files }).collect();
+        // The worst one first: the exit is that of the first.
+        if figures.bad.iter().any(|sum| sum.kind == BadKind::Damaged) {
+            self.exits(Exit::Mismatch);
+        }
+        if let Some(code) = told.failed {
+            self.exits(code.into());
+        }
+        if !bad.is_empty() {
+            self.exits(Exit::Partial);
         }
         if self.json {
             let body = JobVerifyBody {
@@ -133,7 +123,7 @@ impl<W: Write> JobTelling<W> {
             self.pair("oldest", &format!("the rest was read since {}", time(oldest)));
         }
         for sum in bad {
-            self.pair(sum.kind, &format!("{}, {} copied anew", units::count(sum.files, "file"), sum.files_mending));
+            self.pair(sum.kind, &units::count(sum.files, "file"));
         }
     }
 }
