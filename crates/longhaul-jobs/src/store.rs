@@ -86,8 +86,8 @@ pub trait VerificationRows {
     fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError>;
     /// The shard that was read last the longest time ago, of those that are settled, of which
     /// something stands, and which no verifier has, with the end of that reading: 0 for never. Of
-    /// several it is the one with the lowest number. A backend with row locks gives the first that no other
-    /// transaction has locked, and locks it.
+    /// several it is the one with the lowest number. A backend with row locks gives the first that
+    /// no other transaction has locked, and locks it.
     fn first_to_verify(
         &mut self,
         campaign: CampaignId,
