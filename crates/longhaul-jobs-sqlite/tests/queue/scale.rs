@@ -5,7 +5,7 @@
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
     LinkLimits, NewCampaign, SiteLimits, VerifyAsk, VerifyTurn, add_campaign, add_link, add_segment, add_site,
-    take_to_verify,
+    begin_campaign, take_to_verify,
 };
 use longhaul_jobs::{
     Amount, CampaignId, ClaimId, Micros, PlanLimits, Planner, Segment, ShardId, ShardKind, ShardState, Store,
@@ -59,6 +59,7 @@ fn a_campaign_of_a_hundred_million_files_takes_less_than_twenty_megabytes() {
 /// Has all shards delivered, and all but the last one read back. Gives the time of finding that.
 fn verify_all_but_one(store: &mut SqliteStore, campaign: CampaignId) -> std::time::Duration {
     let last = store.transact(|rows| {
+        begin_campaign(rows, campaign)?;
         let mut shards = rows.shards(campaign, ShardKind::Planned, ShardId(0), usize::MAX >> 1)?;
         for shard in &mut shards {
             (shard.state, shard.done) = (ShardState::Done, shard.total);
