@@ -83,9 +83,10 @@ impl<W: Write> JobTelling<W> {
                 units::span(cycle.as_secs_f64())
             ));
         } else if sums.stale.bytes > 0 {
-            let stale = amount(sums.stale);
-            self.talker
-                .warn(format!("{stale} were last read longer ago than a cycle: let it read for longer each time"));
+            let (stale, never) = (amount(sums.stale), amount(sums.never));
+            self.talker.warn(format!(
+                "{stale} were last read longer ago than a cycle, and {never} never: let it read for longer each time"
+            ));
         }
         let bad: Vec<_> =
             figures.bad.iter().map(|sum| JobBadSumBody { kind: sum.kind.name(), files: sum.amount.files }).collect();
