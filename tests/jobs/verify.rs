@@ -219,9 +219,9 @@ fn a_shard_that_cannot_be_read_and_a_damaged_record_stop_nothing_else() {
     let first = sum(&read, "files_first");
     assert!((1..=30).contains(&first), "those of one shard: {first}");
 
-    // A directory where a record was cannot be read.
+    // A record that cannot be read.
     fs::remove_file(&shards[1]).unwrap();
-    fs::create_dir(&shards[1]).unwrap();
+    files::link(&shards[1], &shards[1]);
     damage(&host, "to/1/01");
     for _ in 0..2 {
         let_cycle_pass(&host);
@@ -235,13 +235,13 @@ fn a_shard_that_cannot_be_read_and_a_damaged_record_stop_nothing_else() {
 
 /// The directory with the digests of what was delivered.
 fn records(host: &Host) -> std::path::PathBuf {
-    let manifests = queue(host).with_extension("manifests");
-    let dirs = fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path().join("delivered"));
-    dirs.into_iter().find(|dir| dir.exists()).unwrap()
+    let manifests = queue(host).with_extension("db.manifests");
+    let mut dirs = fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path().join("delivered"));
+    dirs.find(|dir| dir.exists()).unwrap()
 }
 
 #[test]
-fn a_verifier_that_is_killed_or_stopped_is_followed_by_one_that_goes_on_there() {
+fn a_verifier_that_is_killed_or_stopped_is_followed_by_one_that_reads_the_rest() {
     let host = Host::new();
     delivered(&host);
     // A second for each shard.

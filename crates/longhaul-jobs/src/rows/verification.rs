@@ -39,7 +39,7 @@ pub struct UnlistedBad {
 }
 
 /// A file that was delivered, and is not any more what it was. Files that are well have no row. A
-/// row without a path stands for all that are beyond [`BAD_FILES_MAX`](crate::queue::BAD_FILES_MAX).
+/// row without a path stands for all beyond [`BAD_FILES_MAX`](crate::queue::BAD_FILES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
     /// Its shard.

@@ -56,7 +56,10 @@ impl DigestRecord {
         };
         let mut said = Hash32::default();
         let damaged = |why| io::Error::new(ErrorKind::InvalidData, why);
-        file.read_exact(&mut said).map_err(|_| damaged("it is cut"))?;
+        file.read_exact(&mut said).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => damaged("it is cut"),
+            _ => error,
+        })?;
         let mut hasher = blake3::Hasher::new();
         io::copy(&mut file, &mut hasher)?;
         if *hasher.finalize().as_bytes() != said {

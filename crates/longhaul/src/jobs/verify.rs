@@ -1,8 +1,8 @@
 //! The verifier: reads back what a campaign has delivered to a directory of this host, the files
 //! that were read the longest time ago first, at no more than a budget.
 //!
-//! `batch` looks at some files and reads them, `shard` has the names and digests of a shard, `doubt`
-//! judges whether losses are to be believed, `orders` are what it was told.
+//! `batch` looks at some files and reads them, `shard` has the names and digests of a shard,
+//! `doubt` judges whether losses are to be believed, `orders` are what it was told.
 //! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
 //! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
 //! in hand. Must not know the command line.
@@ -202,8 +202,7 @@ impl Verifier {
             let (is_through, bytes) = (files.is_through(entry), findings.bytes);
             read.add(&findings);
             self.tell_bad(given, &findings);
-            if self.note_findings((given, id), (entry, is_through), (&mut files, findings)).await? == VerifyHeard::Gone
-            {
+            if self.note_findings((given, id), entry, (&mut files, findings)).await? == VerifyHeard::Gone {
                 read.end = ShardReadEnd::Gone;
                 return Ok(Ok(()));
             }
@@ -240,12 +239,8 @@ impl Verifier {
         findings: BatchFindings,
     ) -> Result<BatchFindings, Fault> {
         let glance = BatchLosses::of(&findings, |found| is_known_bad(&given.bad, found));
-        let (mark, use_of) = (files.mark(), self.orders.absences);
-        let verdict = blocking({
-            let (watch, mark) = (watch.clone(), mark.clone());
-            move || watch.judge(glance, &mark, use_of)
-        });
-        verdict.await??;
+        let (before, mark, use_of) = (watch.clone(), files.mark(), self.orders.absences);
+        blocking(move || before.judge(glance, &mark, use_of)).await??;
         watch.add(glance);
         Ok(findings)
     }
@@ -253,7 +248,11 @@ impl Verifier {
     /// The names and digests of a shard.
     async fn files_of(&self, given: &VerifyShard, dest: PathBuf) -> Result<Result<ShardFiles, Fault>, Fault> {
         let shard = given.shard.clone();
-        let segment = match self.transact(move |rows| Ok(segment_of(rows, &shard))).await? {
+        let found = self.transact(move |rows| match segment_of(rows, &shard) {
+            Err(error @ JobsError::Store { .. }) => Err(error),
+            found => Ok(found),
+        });
+        let segment = match found.await? {
             Ok(segment) => segment,
             Err(error) => return Ok(Err(fault_of_jobs(&error))),
         };
@@ -278,9 +277,10 @@ impl Verifier {
     async fn note_findings(
         &self,
         (given, id): (&VerifyShard, ClaimId),
-        (entry, is_through): (u64, bool),
+        entry: u64,
         (files, mut findings): (&mut ShardFiles, BatchFindings),
     ) -> Result<VerifyHeard, Fault> {
+        let is_through = files.is_through(entry);
         let first = std::mem::take(&mut findings.first);
         let next = if is_through && first.is_empty() { VerifyNext::IsThrough } else { VerifyNext::GoesOn };
         let heard = self.note(news_of(given, id, (entry, next), findings)).await?;

@@ -28,6 +28,7 @@ pub(super) struct BatchLosses {
 }
 
 impl BatchLosses {
+    /// The losses among findings.
     pub(super) fn of(findings: &BatchFindings, is_known: impl Fn(&FoundBad) -> bool) -> BatchLosses {
         let is_absent = |found: &&FoundBad| matches!(found.kind, BadKind::Lost | BadKind::Unread);
         let all = findings.bad.iter().filter(is_absent);
@@ -128,7 +129,8 @@ fn doubted((absent, all): (u64, u64), mark: &DestinationMark) -> Fault {
 
 /// The names that are judged together, whatever batches they are of.
 const RECENT_NAMES: u64 = 20;
-/// Names below which losses are believed of a directory that is known, and the part that is doubted.
+/// Names below which losses are believed of a directory that is known, and the part of more of
+/// them that is doubted.
 const DOUBTED_NAMES_MIN: u64 = 10;
 const DOUBTED_PERCENT: u64 = 80;
 

@@ -1,4 +1,4 @@
-//! What a verifier was told: how much to read, how long, and which findings are none.
+//! The orders of a verifier: how much it reads, how long, and which findings are none.
 //!
 //! In: nothing. Out: plain data. Must not know how a file is read.
 

@@ -267,8 +267,8 @@ pub(super) struct JobBadFileBody<'a> {
 pub(super) struct JobVerifiedBody {
     /// Its number.
     pub(super) shard: u64,
-    /// `read`, `given-back` (it goes on there another time), `failed` (the event before says why) or
-    /// `gone` (another verifier has it, or a mover).
+    /// `read`, `given-back` (it goes on there another time), `failed` (the event before says why)
+    /// or `gone` (another verifier has it, or a mover).
     pub(super) state: &'static str,
     /// Files that were looked at.
     pub(super) files: u64,
