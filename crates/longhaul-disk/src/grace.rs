@@ -132,7 +132,7 @@ impl Grace {
     /// Refuses to go on after a sync that failed.
     ///
     /// # Errors
-    /// That of the sync.
+    /// The error of the sync.
     pub fn need_sure(&self) -> Result<(), DiskError> {
         let what = "sync the directories of names that were moved to";
         self.unsure.map_or(Ok(()), |error| Err(DiskError::call(what, &*self.place, error)))

@@ -87,7 +87,7 @@ impl DestEnd {
     /// Holds a directory of this host: of this name in it, if one is given.
     ///
     /// # Errors
-    /// That of a directory that cannot be opened.
+    /// The error of a directory that cannot be opened.
     pub(super) fn here(dest: &Path, name: Option<&OsStr>) -> Result<DestEnd, Error> {
         let (tree, path) = held(dest, name)?;
         Ok(DestEnd::Here { tree, path })
