@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 3] = [FIRST, SECOND, THIRD];
+pub(crate) const MIGRATIONS: [&str; 5] = [FIRST, SECOND, THIRD, SIGNATURES, SITES];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -109,6 +109,18 @@ CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
 CREATE INDEX notice_campaign ON notice (campaign, number);
 ";
 
+/// The signatures of campaigns, and the id by which they know the queue.
+const SIGNATURES: &str = "
+CREATE TABLE queue_id (one INTEGER PRIMARY KEY CHECK (one = 1), id BLOB NOT NULL) STRICT;
+CREATE TABLE signature (
+    campaign INTEGER PRIMARY KEY, owner BLOB NOT NULL, at INTEGER NOT NULL, spec BLOB NOT NULL, roots BLOB,
+    manifest BLOB
+) STRICT;
+";
+
+/// The sites of hosts.
+const SITES: &str = "CREATE TABLE site_above (host INTEGER PRIMARY KEY, above INTEGER NOT NULL) STRICT";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -148,7 +160,7 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 4] = [FIRST, SECOND, THIRD, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 6] = [FIRST, SECOND, THIRD, SIGNATURES, SITES, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -162,7 +174,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 4, known: 3, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 6, known: 5, .. }), "{refused}");
     }
 
     #[test]

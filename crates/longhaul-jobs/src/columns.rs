@@ -7,11 +7,13 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 
 use crate::codes::code_of_name;
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
+use crate::ids::{
+    Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, QueueId, ShardId, SiteId,
+};
 use crate::rows::{
-    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease, Link, LinkState,
-    Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment,
-    Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+    BackOff, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader,
+    Lease, Link, LinkState, ManifestSignature, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part,
+    Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
 };
 use crate::store::{FaultSum, ShardSum};
 
@@ -123,6 +125,29 @@ impl<'a> Columns<'a> {
             omitted: self.count()?,
             hooks: self.text()?.parse().map_err(|_| bad("hooks are none"))?,
         })
+    }
+
+    /// A row of `signature`.
+    pub fn signature(&mut self) -> Read<CampaignSignature> {
+        let (campaign, owner, at) = (CampaignId(self.count()?), self.bytes()?, self.micros()?);
+        let (spec, roots, manifest) = (self.bytes()?, self.0.bytes()?, self.maybe_bytes()?);
+        let manifest = match (roots, manifest) {
+            (None, None) => None,
+            (Some(roots), Some(signature)) => {
+                let (whole, rest) = roots.as_chunks::<32>();
+                if !rest.is_empty() {
+                    return Err(JobsError::BadRow("digests of manifests are cut off"));
+                }
+                Some(ManifestSignature { roots: whole.to_vec(), signature })
+            }
+            _ => return Err(JobsError::BadRow("the signature of manifests is one half")),
+        };
+        Ok(CampaignSignature { campaign, owner, at, spec, manifest })
+    }
+
+    /// The id of a queue.
+    pub fn queue_id(&mut self) -> Read<QueueId> {
+        Ok(QueueId(self.bytes()?))
     }
 
     /// A row of `omitted`.
@@ -275,6 +300,7 @@ impl<'a> Columns<'a> {
 
     fn notice_event(&mut self) -> Read<NoticeEvent> {
         let kind = NoticeKind::ALL.get(self.small()? as usize).copied();
+        let kind = kind.ok_or(JobsError::BadRow("there is no such event"))?;
         let (shard, link, fence) = (self.maybe_count()?, self.maybe_count()?, self.maybe_count()?);
         let shard = match (shard, link, fence) {
             (Some(id), Some(link), Some(fence)) => {
@@ -283,9 +309,9 @@ impl<'a> Columns<'a> {
             _ => None,
         };
         Ok(NoticeEvent {
-            kind: kind.ok_or(JobsError::BadRow("there is no such event"))?,
+            kind,
             shard,
-            state: PlainText::from(self.text()?),
+            state: PlainText::from(state_of_notice(kind, &self.text()?)?),
             total: self.amount()?,
             done: self.amount()?,
             failed: self.amount()?,
@@ -375,6 +401,18 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
     }
 }
 
+/// The name of a state to which a shard or a campaign came. Hooks are given no other text that
+/// somebody wrote there.
+fn state_of_notice(kind: NoticeKind, text: &str) -> Read<&'static str> {
+    let of_shards = ShardKind::ALL.map(ShardKind::name);
+    let of_campaigns = CampaignState::ALL.map(CampaignState::name);
+    let mut known = match kind {
+        NoticeKind::Shard | NoticeKind::Fault => of_shards.iter(),
+        NoticeKind::Campaign => of_campaigns.iter(),
+    };
+    known.find(|name| **name == text).copied().ok_or(JobsError::BadRow("an event has no such state"))
+}
+
 /// The column `kind` of a notice: its place among all kinds.
 pub const fn number_of_notice(kind: NoticeKind) -> i64 {
     match kind {
@@ -382,6 +420,17 @@ pub const fn number_of_notice(kind: NoticeKind) -> i64 {
         NoticeKind::Campaign => 1,
         NoticeKind::Fault => 2,
     }
+}
+
+/// The column `roots` of a signature.
+pub fn bytes_of_roots(signature: &ManifestSignature) -> Vec<u8> {
+    signature.roots.concat()
+}
+
+/// Campaigns that are passed over, as a text that databases read: their numbers, with commas
+/// between them.
+pub fn text_of_campaigns(campaigns: &[CampaignId]) -> String {
+    campaigns.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// The column `hold` of a shard.
@@ -409,4 +458,23 @@ fn hold_of_text(text: &str) -> Option<Hold> {
 
 fn blame_of_name(name: &str) -> Option<Blame> {
     [Blame::Local, Blame::Peer, Blame::Path, Blame::Bug].into_iter().find(|blame| blame.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_name_of_a_state_and_no_other_text() {
+        assert_eq!(state_of_notice(NoticeKind::Shard, "partial").unwrap(), "partial");
+        assert_eq!(state_of_notice(NoticeKind::Campaign, "cancelled").unwrap(), "cancelled");
+        for (kind, text) in [
+            (NoticeKind::Campaign, "partial"),
+            (NoticeKind::Fault, "running"),
+            (NoticeKind::Shard, "$(reboot)"),
+            (NoticeKind::Shard, ""),
+        ] {
+            assert!(matches!(state_of_notice(kind, text), Err(JobsError::BadRow(_))), "{text}");
+        }
+    }
 }

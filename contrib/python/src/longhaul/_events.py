@@ -323,6 +323,7 @@ class JobCampaign(Event):
     # The field of the event is `from`, which no field of Python can be called.
     from_: Tuple[str, ...] = ()
     to: str = ""
+    owner: Optional[str] = None
     total: Amount = field(default_factory=Amount)
     done: Amount = field(default_factory=Amount)
     failed: Amount = field(default_factory=Amount)
@@ -376,6 +377,16 @@ class JobHeld(Event):
     fence: int = 0
     files_left: int = 0
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class JobSite(Event):
+    """A host, or a site of hosts, and the movers that may be there at a time."""
+
+    name: str = ""
+    movers_in: int = 0
+    movers_out: int = 0
+    hosts: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -460,6 +471,7 @@ TYPES: Dict[str, Type[Event]] = {
     "job_part": JobPart,
     "job_left": JobLeft,
     "job_held": JobHeld,
+    "job_site": JobSite,
     "job_hook": JobHook,
     "job_omitted": JobOmitted,
     "job_fault": JobFault,

@@ -21,6 +21,7 @@ from ._events import (
     JobOmitted,
     JobPart,
     JobPlanned,
+    JobSite,
     JobSummary,
 )
 from ._options import Location
@@ -161,6 +162,19 @@ def report(campaign: CampaignName, queue: Optional[Location]) -> Command[Report]
 
     # That files failed or are left is what was asked, and no failure of the question.
     return Command(_named("report", campaign, _options.QUEUE, {"queue": queue}), read, answers=(0, PARTIAL))
+
+
+def site(name: str, options: Dict[str, Any]) -> Command[JobSite]:
+    words = _options.Words("job", "site")
+    words.options(_options.SITE, options)
+    words.name(name)
+    return Command(words, _the(JobSite))
+
+
+def sites(queue: Optional[Location]) -> Command[List[JobSite]]:
+    words = _options.Words("job", "site")
+    words.options(_options.QUEUE, {"queue": queue})
+    return Command(words, lambda events: _all(JobSite, events))
 
 
 def mover(campaign: Optional[CampaignName], extra: Iterable[Location], events: bool, options: Dict[str, Any]) -> Mover:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
 
 from . import _jobs
-from ._events import JobCampaign, JobLeft, JobPart, JobPlanned
+from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
 from ._jobs import CampaignName, Mover, Report, Shown
 from ._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
 
@@ -37,6 +37,8 @@ __all__ = [
     "retry",
     "run",
     "show",
+    "site",
+    "sites",
     "wait",
     "watch",
 ]
@@ -152,6 +154,25 @@ def report(campaign: CampaignName, *, queue: Optional[Location] = None) -> Repor
     return _jobs.report(campaign, queue).result()
 
 
+def site(
+    name: str,
+    *,
+    host: Union[str, Iterable[str], None] = None,
+    drop: Union[str, Iterable[str], None] = None,
+    movers_in: Optional[int] = None,
+    movers_out: Optional[int] = None,
+    queue: Optional[Location] = None,
+) -> JobSite:
+    """Names the site of hosts, and bounds the movers that read from and write to all of them together."""
+    bounds = {"movers_in": movers_in, "movers_out": movers_out}
+    return _jobs.site(name, {"host": host, "drop": drop, **bounds, "queue": queue}).result()
+
+
+def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
+    """Lists the sites, and the hosts of each."""
+    return _jobs.sites(queue).result()
+
+
 def run(
     campaign: Optional[CampaignName] = None,
     *,
@@ -160,6 +181,8 @@ def run(
     movers: Optional[int] = None,
     memory: Optional[Size] = None,
     hooks: Optional[Location] = None,
+    owner: Union[str, Iterable[str], None] = None,
+    allow_unsigned: Union[str, Iterable[str], None] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),
@@ -169,7 +192,11 @@ def run(
 
     With `drain` it ends once nothing is left that could be moved without a user; it raises
     `PartialError` unless all files stand then. With `max_time` it ends after that time, and raises
-    `TemporaryError` if something is left. With `events=False` no event is kept for reading.
+    `TemporaryError` if something is left. Of a queue in a database it moves campaigns of this user and
+    of each `owner`, a public key, and those with a name of
+    `allow_unsigned` though nobody signed them: whoever may write to the queue says what those move. With
+    `events=False` no event is kept for reading.
     """
     orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "hooks": hooks}
-    return _jobs.mover(campaign, extra_args, events, {**orders, "queue": queue, **options})
+    owners = {"owner": owner, "allow_unsigned": allow_unsigned}
+    return _jobs.mover(campaign, extra_args, events, {**orders, **owners, "queue": queue, **options})

@@ -13,13 +13,14 @@ use std::time::Duration;
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, Telling, add_campaign, add_segment,
-    beat, cancel, claim, finish, hold, lead, note_omitted, raise, release, retry, schedule, set_link_state,
-    settle_notice, take_back_segments, take_notice,
+    Admission, Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, Telling, add_campaign,
+    add_segment, beat, cancel, claim_among, finish, hold, lead, note_omitted, queue_id, raise, release, retry,
+    schedule_among, set_link_state, settle_notice, take_back_segments, take_notice,
 };
 use longhaul_jobs::{
-    Amount, CampaignId, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError, LinkId, LinkState, Memory, Micros,
-    MoverId, OmittedName, PermitPlace, Rows, Segment, ShardId, ShardKind, SiteId, Store,
+    Amount, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError, LinkId,
+    LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, QueueId, Rows, Segment, ShardId,
+    ShardKind, SiteId, Store,
 };
 
 use crate::random::{Random, begin};
@@ -36,6 +37,15 @@ struct Pair<S> {
     campaigns: Vec<CampaignId>,
     /// Claims that were given out, old ones too.
     claims: Vec<(ShardId, Claim)>,
+}
+
+/// The admission of all campaigns but one.
+struct AllBut(Option<CampaignId>);
+
+impl Admission for AllBut {
+    fn admits(&self, _: &mut dyn Rows, campaign: &Campaign) -> Result<bool, JobsError> {
+        Ok(self.0 != Some(campaign.id))
+    }
 }
 
 impl<S: Store> Pair<S> {
@@ -58,11 +68,13 @@ impl<S: Store> Pair<S> {
             0..4 => {
                 let who = MoverId([self.random.below(2) as u8; 16]);
                 let term = self.both(|rows| lead(rows, who)).flatten().unwrap_or(self.random.below(3));
-                self.both(|rows| schedule(rows, who, term));
+                let others = (self.random.below(3) == 0).then_some(campaign);
+                self.both(|rows| schedule_among(rows, who, term, &AllBut(others)));
             }
             4..9 => {
                 let ask = Ask { mover: MoverId([9; 16]), links: &[link], id: ClaimId(self.random.id()) };
-                let granted = self.both(|rows| claim(rows, &ask)).flatten();
+                let others = (self.random.below(3) == 0).then_some(campaign);
+                let granted = self.both(|rows| claim_among(rows, &ask, &AllBut(others))).flatten();
                 self.claims.extend(granted.map(|granted| (granted.shard.id, granted.shard.claim)));
             }
             9..12 => {
@@ -109,7 +121,27 @@ impl<S: Store> Pair<S> {
             _ => {}
         }
         self.tell_hooks();
+        self.sign(campaign);
         self.both(|rows| left(rows, campaign));
+    }
+
+    /// Signs a campaign anew, before or behind its planning, and has the one site belong to the
+    /// other, or not.
+    fn sign(&mut self, campaign: CampaignId) {
+        let (queue, at) = (QueueId(self.random.id()), Micros(self.random.below(1 << 40)));
+        let manifest = (self.random.below(2) == 0).then(|| {
+            let roots = (0..self.random.below(3)).map(|root| [root as u8; 32]).collect();
+            ManifestSignature { roots, signature: [self.random.below(256) as u8; 64] }
+        });
+        let owner = [self.random.below(256) as u8; 32];
+        let signature = CampaignSignature { campaign, owner, at, spec: [7; 64], manifest };
+        let (host, above) = (SiteId(1), (self.random.below(2) == 0).then_some(SiteId(2)));
+        self.both(|rows| {
+            rows.put_site_above(host, above)?;
+            let before = (rows.signature(campaign)?, queue_id(rows, queue)?, rows.site_above(host)?);
+            rows.put_signature(&signature)?;
+            Ok((before, rows.signature(campaign)?, queue_id(rows, queue)?))
+        });
     }
 
     /// Takes a notice, and says how it went, or nothing, as a mover does that dies.
@@ -196,7 +228,9 @@ impl<S: Store> Pair<S> {
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
             self.both(|rows| {
-                Ok((rows.count_notices(campaign, &HookKey::new("h").unwrap())?, rows.notices(campaign, 7, 1000)?))
+                let all = rows.notices(campaign, 7, 1000)?;
+                rows.trim_waiting(campaign, &HookKey::new("chat").unwrap(), 2)?;
+                Ok((all, rows.notices(campaign, 7, 1000)?))
             });
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();

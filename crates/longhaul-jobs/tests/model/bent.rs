@@ -4,9 +4,9 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, HookKey, JobsError, Leader, Link, LinkId, Micros,
-    Notice, OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site,
-    SiteId,
+    Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence, HookKey, JobsError, Leader, Link,
+    LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind,
+    ShardState, ShardSum, Site, SiteId,
 };
 
 use crate::mutants::Mutant;
@@ -67,6 +67,30 @@ impl Rows for Bent<'_> {
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.rows.put_campaign(campaign)
+    }
+
+    fn site_above(&mut self, host: SiteId) -> Answer<Option<SiteId>> {
+        self.rows.site_above(host)
+    }
+
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Answer<()> {
+        self.rows.put_site_above(host, above)
+    }
+
+    fn queue_id(&mut self) -> Answer<Option<QueueId>> {
+        self.rows.queue_id()
+    }
+
+    fn put_queue_id(&mut self, id: QueueId) -> Answer<()> {
+        self.rows.put_queue_id(id)
+    }
+
+    fn signature(&mut self, campaign: CampaignId) -> Answer<Option<CampaignSignature>> {
+        self.rows.signature(campaign)
+    }
+
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Answer<()> {
+        self.rows.put_signature(signature)
     }
 
     fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
@@ -139,8 +163,8 @@ impl Rows for Bent<'_> {
         self.rows.put_shard(&shard)
     }
 
-    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
-        self.rows.first_ready(link)
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
+        self.rows.first_ready(link, passed_over)
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
@@ -222,16 +246,16 @@ impl Rows for Bent<'_> {
         self.rows.notice(number)
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        self.rows.first_notice(hook, due)
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        self.rows.first_notice(hook, due, passed_over)
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        self.rows.give_up_first_notice(hook, due)
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        self.rows.give_up_first_notice(hook, due, passed_over)
     }
 
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
-        self.rows.count_notices(campaign, hook)
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {
+        self.rows.trim_waiting(campaign, hook, kept)
     }
 
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {

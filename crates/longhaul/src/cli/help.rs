@@ -210,11 +210,17 @@ Exit 0: all files stand. 23: files were given up or cancelled, or wait for a use
 pub(super) const JOB_REPORT: &str = "\
 Exit 0: nothing failed, and nothing is left. 23: files failed, were cancelled or are left.";
 
+/// Beneath the options of `job site`.
+pub(super) const JOB_SITE: &str = "\
+  longhaul job site cern --host dtn1.cern.example --host dtn2.cern.example --movers-in 8
+  longhaul job site dtn1.cern.example --movers-in 4        one host alone";
+
 /// Beneath the options of `job run`.
 pub(super) const JOB_RUN: &str = "\
 SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mover that is killed loses nothing: its
 shard goes to another mover after a minute, and what stands by then is compared and not sent.
-With --drain, exit 0: all files stand; 23: files were given up, or wait for a user.
+With --drain, exit 0: all files stand, but for campaigns of owners whom this mover does not trust; 4: a campaign is
+left that was changed, or that was named and is not trusted; 23: files were given up, or wait for a user.
 
   longhaul job run --drain --max-time 230m";
 

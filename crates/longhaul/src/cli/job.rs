@@ -52,6 +52,10 @@ pub enum JobVerb {
     /// List the files that failed, and how each did
     #[command(after_help = help::JOB_REPORT)]
     Report(JobCampaignArgs),
+    /// Name the site of hosts, and bound the movers that are there at a time; without a name, list
+    /// the sites
+    #[command(after_help = help::JOB_SITE)]
+    Site(JobSiteArgs),
     /// Move shards: the mover
     #[command(after_help = help::JOB_RUN)]
     Run(JobRunArgs),
@@ -189,6 +193,32 @@ pub struct JobRetryArgs {
     pub campaign: JobCampaignArgs,
 }
 
+/// The arguments of `job site`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobSiteArgs {
+    /// The site: a name without a dot for several hosts, or a host as HOST[:PORT]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Have a host belong to the site, and to no other one: HOST[:PORT], or '.' for the hosts of
+    /// movers; may be repeated
+    #[arg(long, value_name = "HOST", requires = "name")]
+    pub host: Vec<OsString>,
+    /// Have a host belong to the site no more; may be repeated
+    #[arg(long, value_name = "HOST", requires = "name")]
+    pub drop: Vec<OsString>,
+    /// Movers that may write to the site at a time, on all links together, 1 to 10000 [default: as
+    /// before, and 64 of a new one]
+    #[arg(long, value_name = "N", requires = "name")]
+    pub movers_in: Option<OsString>,
+    /// Movers that may read from the site at a time, likewise
+    #[arg(long, value_name = "N", requires = "name")]
+    pub movers_out: Option<OsString>,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+}
+
 /// The arguments of `job run`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -209,6 +239,15 @@ pub struct JobRunArgs {
     /// Buffers of each shard's transfer [default: as the campaign says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// Move campaigns of this owner too, by the public key that signed them; may be repeated
+    /// [default: of a queue in a file, all owners; of one in a database, this user's own key]
+    #[arg(long, value_name = "KEY")]
+    pub owner: Vec<OsString>,
+    /// Move the campaign of this name though nobody has signed it, as older versions added it: then
+    /// whoever may write to the queue says what is moved; may be repeated [default: of a queue in a
+    /// file without --owner, all campaigns]
+    #[arg(long, value_name = "NAME")]
+    pub allow_unsigned: Vec<String>,
     /// The file of this host's hooks [default: $XDG_CONFIG_HOME/longhaul/hooks.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub hooks: Option<PathBuf>,

@@ -54,6 +54,7 @@ const EVENTS: [Event; 65] = [
     ("job_hook", None, "JobHookBody"),
     ("job_omitted", None, "JobOmittedBody"),
     ("job_fault", None, "JobFaultBody"),
+    ("job_site", None, "JobSiteBody"),
     ("job_shard", None, "JobShardBody"),
     ("summary", Some("job"), "JobSummaryBody"),
     ("listening", None, "Listening"),

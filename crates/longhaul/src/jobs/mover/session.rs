@@ -166,10 +166,13 @@ fn broken(
 async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let spec = CampaignSpec::decode(&granted.campaign.spec)?;
     let (shard, key) = (granted.shard.clone(), granted.campaign.key);
-    let segment = mover.queue.transact(move |rows| segment_of(rows, &shard)).await;
-    let segment = segment.map_err(|error| fault_of_jobs(&error))?;
+    let (admitting, campaign) = (Arc::clone(&mover.admitting), granted.campaign.clone());
+    // What was signed may be another thing by now: the segment is read together with it.
+    let read = mover.queue.transact(move |rows| Ok((segment_of(rows, &shard)?, admitting.admit(rows, &campaign)?)));
+    let (segment, admitted) = read.await.map_err(|error| fault_of_jobs(&error))?;
+    let roots = admitted.map_err(|fault| Unprepared { fault, at: BreakPlace::Host })?;
     let (shelf, part) = (mover.shelf.clone(), granted.shard.part);
-    let listing = blocking(move || shelf.listing(key, &segment, part)).await??;
+    let listing = blocking(move || shelf.listing((key, roots.as_deref()), &segment, part)).await??;
     let mut items = listing.items;
     if !spec.settings.metadata.preserve.links {
         items.retain(longhaul_manifest::Item::is_file);

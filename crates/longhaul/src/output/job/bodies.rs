@@ -22,6 +22,9 @@ pub(super) struct JobCampaignBody<'a> {
     pub(super) from: Vec<String>,
     /// Its destination, as a location.
     pub(super) to: String,
+    /// The public key of its owner. Null if nobody has signed it, or if what the queue says is not
+    /// what was signed.
+    pub(super) owner: Option<&'a str>,
     /// All of it, as far as it is planned.
     pub(super) total: JobAmountBody,
     /// The part that stands at the destination.
@@ -47,6 +50,20 @@ pub(super) struct JobRulesBody<'a> {
     pub(super) retry_rules: String,
     /// The hooks that are told of it, with the events of each, as `mail:campaign,fault`.
     pub(super) hooks: String,
+}
+
+/// A host, or a site of hosts, of `job site`.
+#[derive(Serialize)]
+pub(super) struct JobSiteBody<'a> {
+    /// Its name: that of a host as HOST:PORT, `this host` for those of movers, or that of a site of
+    /// hosts.
+    pub(super) name: &'a str,
+    /// Movers that may write to it at a time.
+    pub(super) movers_in: u32,
+    /// Movers that may read from it at a time.
+    pub(super) movers_out: u32,
+    /// The hosts that belong to it. Empty for a host.
+    pub(super) hosts: Vec<&'a str>,
 }
 
 /// Files and their bytes.
