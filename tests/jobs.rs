@@ -7,6 +7,7 @@ mod hooks;
 mod leaders;
 mod page;
 mod sites;
+mod verify;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -153,6 +153,7 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "job report": _options.QUEUE,
     "job site": _options.SITE,
     "job run": _options.MOVER,
+    "job verify": _options.VERIFY,
 }
 
 

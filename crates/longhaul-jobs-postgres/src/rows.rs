@@ -1,7 +1,10 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: the server's answers. A failure is kept, so that a rule
-//! cannot go on over it. Must not know a rule, nor how a transaction begins and ends.
+//! cannot go on over it. `verification` has those about delivered files. Must not know a rule, nor
+//! how a transaction begins and ends.
+
+mod verification;
 
 use longhaul_jobs::columns::{
     Cells, Columns, OTHER_TYPE, columns_of_link_state, columns_of_place, number_of_campaign_state,

@@ -21,7 +21,7 @@ use crate::rows::RowCells;
 use crate::statements::Statement;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 4] = [FIRST, SECOND, SIGNATURES, SITES];
+pub(crate) const MIGRATIONS: [&str; 5] = [FIRST, SECOND, SIGNATURES, SITES, VERIFICATIONS];
 
 /// The lock of those who bring a schema up to date: `lhjq`.
 const MIGRATION_LOCK: i64 = 0x6c68_6a71;
@@ -77,7 +77,7 @@ CREATE TABLE shard (
     entry_first bigint NOT NULL, entry_end bigint NOT NULL, files bigint NOT NULL, bytes bigint NOT NULL,
     done_files bigint NOT NULL, done_bytes bigint NOT NULL, failed_files bigint NOT NULL,
     failed_bytes bigint NOT NULL, state bigint NOT NULL, mover bytea, lease_until bigint, hold text,
-    rank bigint NOT NULL, not_before bigint NOT NULL, again bigint NOT NULL, lapses bigint NOT NULL,
+    rank bigint NOT NULL, not_before bigint NOT NULL, failed bigint NOT NULL, lapses bigint NOT NULL,
     breaks bigint NOT NULL, fence bigint NOT NULL, claim bytea NOT NULL, moved bigint NOT NULL,
     judged bigint NOT NULL, unclaimed bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -131,6 +131,22 @@ CREATE TABLE signature (
 
 /// The sites of hosts.
 const SITES: &str = "CREATE TABLE site_above (host bigint PRIMARY KEY, above bigint NOT NULL)";
+
+/// The readings of shards at their destinations, and the files that are bad there.
+const VERIFICATIONS: &str = r#"
+CREATE TABLE verification (
+    shard bigint PRIMARY KEY, campaign bigint NOT NULL, last bigint NOT NULL, entry bigint NOT NULL,
+    claim bytea NOT NULL, until bigint NOT NULL, failed bigint NOT NULL, unlisted_kind bigint NOT NULL,
+    unlisted_files bigint NOT NULL, unlisted_bytes bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE bad_file (
+    shard bigint NOT NULL, path bytea NOT NULL, campaign bigint NOT NULL, files bigint NOT NULL,
+    bytes bigint NOT NULL, kind bigint NOT NULL, message text NOT NULL, first bigint NOT NULL,
+    last bigint NOT NULL
+);
+CREATE UNIQUE INDEX bad_file_path ON bad_file (shard, sha256(path));
+CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
+"#;
 
 /// The way with a schema that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

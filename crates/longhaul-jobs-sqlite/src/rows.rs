@@ -1,7 +1,10 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: SQLite's answers. Each statement is prepared once for a
-//! connection. Must not know a rule, nor how a transaction begins and ends.
+//! connection. `verification` has those about delivered files. Must not know a rule, nor how a
+//! transaction begins and ends.
+
+mod verification;
 
 use std::path::Path;
 

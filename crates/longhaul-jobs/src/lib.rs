@@ -16,6 +16,7 @@ pub mod gate;
 pub mod ids;
 pub mod left;
 pub mod memory;
+pub mod pace;
 pub mod plan;
 pub mod queue;
 pub mod retry;
@@ -33,13 +34,14 @@ pub use ids::{
 };
 pub use left::{FaultLeft, Left, LinkLeft, TimeLeft};
 pub use memory::Memory;
+pub use pace::{Pace, pace};
 pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
-    BackOff, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold, HookError, HookKey,
-    HookWish, HookWishes, Leader, Lease, Link, LinkState, ManifestSignature, Meter, Notice, NoticeEvent, NoticeKind,
-    NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState,
-    ShardTurn, Site, Tries, Weight,
+    BackOff, BadFile, BadKind, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold,
+    HookError, HookKey, HookWish, HookWishes, Leader, Lease, Link, LinkState, ManifestSignature, Meter, Notice,
+    NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind,
+    ShardNews, ShardState, ShardTurn, Site, Tries, UnlistedBad, Verification, Weight,
 };
-pub use store::{FaultSum, Rows, ShardSum, Store};
+pub use store::{BadSum, FaultSum, Rows, ShardSum, Store, VerificationRows, VerificationSums};
 pub use tenure::Tenure;

@@ -1,15 +1,18 @@
 //! The store that lies in memory: for tests, simulators and trials. Nothing of it outlives it.
 //!
+//! `verification` has the rows about delivered files.
 //! In: transactions, and the time that whoever owns it sets. Out: rows. Must not know a rule; other
 //! backends are held against it.
+
+mod verification;
 
 use std::collections::BTreeMap;
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, QueueId, ROW_NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
-    Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, NoticeKind, OmittedName,
-    Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site,
+    BadFile, Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, NoticeKind,
+    OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site, Verification,
 };
 use crate::store::{FaultSum, Rows, ShardSum, Store};
 
@@ -26,9 +29,17 @@ pub struct Memory {
     shares: BTreeMap<(CampaignId, LinkId), u64>,
     shards: BTreeMap<ShardId, Shard>,
     permits: BTreeMap<(PermitPlace, u32), Permit>,
-    faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    files: FileRows,
     notices: BTreeMap<u64, Notice>,
     leader: Option<Leader>,
+}
+
+/// The rows of single files, and of the readings that find them bad.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct FileRows {
+    faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    verifications: BTreeMap<ShardId, Verification>,
+    bad: BTreeMap<(ShardId, Vec<u8>), BadFile>,
 }
 
 /// The rows of what planners listed.
@@ -76,7 +87,7 @@ impl Memory {
 
     /// All failed files.
     pub fn all_faults(&self) -> impl Iterator<Item = &FailedFile> {
-        self.faults.values()
+        self.files.faults.values()
     }
 }
 
@@ -317,23 +328,23 @@ impl Rows for Memory {
     }
 
     fn faults_of(&mut self, shard: ShardId) -> Result<Vec<FailedFile>, JobsError> {
-        Ok(self.faults.values().filter(|fault| fault.shard == shard).cloned().collect())
+        Ok(self.files.faults.values().filter(|fault| fault.shard == shard).cloned().collect())
     }
 
     fn put_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
         bounded(&[fault.bytes, fault.first.0, fault.last.0])?;
-        self.faults.insert((fault.shard, fault.path.clone()), fault.clone());
+        self.files.faults.insert((fault.shard, fault.path.clone()), fault.clone());
         Ok(())
     }
 
     fn remove_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
-        self.faults.remove(&(fault.shard, fault.path.clone()));
+        self.files.faults.remove(&(fault.shard, fault.path.clone()));
         Ok(())
     }
 
     fn fault_sums(&mut self, campaign: CampaignId) -> Result<Vec<FaultSum>, JobsError> {
         let mut sums: BTreeMap<(&str, FaultState), FaultSum> = BTreeMap::new();
-        for fault in self.faults.values().filter(|fault| fault.campaign == campaign) {
+        for fault in self.files.faults.values().filter(|fault| fault.campaign == campaign) {
             let fresh = FaultSum { code: fault.code, state: fault.state, amount: Amount::default() };
             let row = sums.entry((fault.code.name(), fault.state)).or_insert(fresh);
             row.amount = sum(row.amount, Amount { files: 1, bytes: fault.bytes })?;

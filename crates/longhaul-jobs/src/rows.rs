@@ -15,10 +15,11 @@ use crate::retry::RetryRules;
 mod link;
 mod notice;
 mod signature;
-
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
 pub use signature::{CampaignSignature, ManifestSignature};
+mod verification;
+pub use verification::{BadFile, BadKind, UnlistedBad, Verification};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]

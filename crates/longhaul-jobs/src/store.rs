@@ -8,8 +8,8 @@ use longhaul_core::FaultCode;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, QueueId, ShardId, SiteId};
 use crate::rows::{
-    Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName, Permit,
-    PermitPlace, Segment, Shard, ShardKind, Site,
+    BadFile, BadKind, Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName,
+    Permit, PermitPlace, Segment, Shard, ShardKind, Site, Verification,
 };
 
 /// A place where the queue's rows are kept.
@@ -53,8 +53,66 @@ pub struct FaultSum {
     pub amount: Amount,
 }
 
+/// The sums of what was delivered of a campaign, by its last readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerificationSums {
+    /// All that stands of settled shards.
+    pub total: Amount,
+    /// The part of shards that were never read whole.
+    pub never: Amount,
+    /// The part of shards that were last read before the time that was asked for.
+    pub stale: Amount,
+    /// The oldest of the last readings. `None`: nothing was read.
+    pub oldest: Option<Micros>,
+}
+
+/// The sums of a campaign's bad files of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadSum {
+    /// The kind.
+    pub kind: BadKind,
+    /// Files, and their bytes by the manifest.
+    pub amount: Amount,
+}
+
+/// The rows about delivered files, in one transaction. A time of a last reading that is later than
+/// `believed` was noted by a clock that ran ahead, and counts as never.
+pub trait VerificationRows {
+    /// The readings of a shard.
+    fn verification(&mut self, shard: ShardId) -> Result<Option<Verification>, JobsError>;
+    /// Writes the readings of a shard.
+    fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError>;
+    /// The shard that was read last the longest time ago, of those that are settled, of which
+    /// something stands, which no verifier has, and of which no try failed since a time, with the
+    /// end of that reading: 0 for never. `times` are `believed` and that time. Of several it is the
+    /// one with the lowest number. A backend with row locks gives the first that no other
+    /// transaction has locked, and locks it.
+    fn first_to_verify(
+        &mut self,
+        campaign: CampaignId,
+        leases: Due,
+        times: (Micros, Micros),
+    ) -> Result<Option<(ShardId, Micros)>, JobsError>;
+    /// Sums over what was delivered of a campaign.
+    fn verification_sums(
+        &mut self,
+        campaign: CampaignId,
+        stale_before: Micros,
+        believed: Micros,
+    ) -> Result<VerificationSums, JobsError>;
+
+    /// The bad files of a shard, in the order of their paths.
+    fn bad_files_of(&mut self, shard: ShardId) -> Result<Vec<BadFile>, JobsError>;
+    /// Writes a bad file.
+    fn put_bad_file(&mut self, file: &BadFile) -> Result<(), JobsError>;
+    /// Removes a bad file.
+    fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Result<(), JobsError>;
+    /// Sums over the bad files of a campaign, by kind.
+    fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError>;
+}
+
 /// The rows of one transaction. Lists come in the order of the numbers of their rows.
-pub trait Rows {
+pub trait Rows: VerificationRows {
     /// The time by the clock of the store, the same throughout a transaction.
     fn now(&mut self) -> Result<Micros, JobsError>;
     /// A number that was never given out before, of a row or a rank.

@@ -296,6 +296,18 @@ MOVER: Dict[str, Option] = {
     "allow_unsigned": Option("--allow-unsigned", _text, repeats=True),
 }
 
+VERIFY: Dict[str, Option] = {
+    **QUEUE,
+    "budget": Option("--budget", _rate),
+    "cycle": Option("--cycle", _time),
+    "once": Option("--once", None),
+    "max_time": Option("--max-time", _time),
+    "ignore_changed": Option("--ignore-changed", None),
+    "believe_losses": Option("--believe-losses", None),
+    "at": Option("--at", location),
+    "memory": RULES["memory"],
+}
+
 
 class Words:
     """The words of a command line, and the standard input that they ask for."""

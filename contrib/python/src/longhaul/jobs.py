@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
 
 from . import _jobs
 from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
-from ._jobs import CampaignName, Mover, Report, Shown
-from ._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from ._jobs import CampaignName, Mover, Report, Shown, Verification
+from ._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +25,7 @@ __all__ = [
     "Report",
     "Shown",
     "TrustOptions",
+    "Verification",
     "add",
     "cancel",
     "hold",
@@ -39,6 +40,7 @@ __all__ = [
     "show",
     "site",
     "sites",
+    "verify",
     "wait",
     "watch",
 ]
@@ -171,6 +173,28 @@ def site(
 def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
     """Lists the sites, and the hosts of each."""
     return _jobs.sites(queue).result()
+
+
+def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as far as it is due in this `cycle`.
+
+    It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
+    changed, damaged or unread are in its answer.
+    """
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    return _jobs.verify(campaign, {**limits, **doubts, "at": at, "memory": memory, "queue": queue}).result()
 
 
 def run(

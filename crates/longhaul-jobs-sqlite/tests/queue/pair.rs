@@ -13,17 +13,21 @@ use std::time::Duration;
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Admission, Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, Telling, add_campaign,
-    add_segment, beat, cancel, claim_among, finish, hold, lead, note_omitted, queue_id, raise, release, retry,
-    schedule_among, set_link_state, settle_notice, take_back_segments, take_notice,
+    Admission, Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
+    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_segment, beat, cancel, claim_among, finish, hold, lead,
+    note_omitted, note_verified, queue_id, raise, release, retry, schedule_among, set_link_state, settle_notice,
+    take_back_segments, take_notice, take_to_verify, verify_figures,
 };
 use longhaul_jobs::{
-    Amount, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError, LinkId,
-    LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, QueueId, Rows, Segment, ShardId,
-    ShardKind, SiteId, Store,
+    Amount, BadKind, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError,
+    LinkId, LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, QueueId, Rows, Segment,
+    ShardId, ShardKind, SiteId, Store,
 };
 
 use crate::random::{Random, begin};
+
+const VERIFY_NEXT: [VerifyNext; 4] =
+    [VerifyNext::GoesOn, VerifyNext::GivesBack, VerifyNext::Fails, VerifyNext::IsThrough];
 
 /// The time at which a seed begins.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
@@ -122,6 +126,7 @@ impl<S: Store> Pair<S> {
         }
         self.tell_hooks();
         self.sign(campaign);
+        self.verify(campaign);
         self.both(|rows| left(rows, campaign));
     }
 
@@ -142,6 +147,26 @@ impl<S: Store> Pair<S> {
             rows.put_signature(&signature)?;
             Ok((before, rows.signature(campaign)?, queue_id(rows, queue)?))
         });
+    }
+
+    /// Reads a part of a shard, finds some files bad, and has some copied anew.
+    fn verify(&mut self, campaign: CampaignId) {
+        let ask =
+            VerifyAsk { campaign, cycle: Duration::from_secs(300), begun: Micros(0), id: ClaimId(self.random.id()) };
+        let turn = self.both(|rows| take_to_verify(rows, &ask));
+        self.both(|rows| verify_figures(rows, campaign, ask.cycle));
+        let Some(VerifyTurn::Shard(given)) = turn else { return };
+        let next = VERIFY_NEXT[self.random.below(4) as usize];
+        let path = |at: u64| vec![b'/', 255, at as u8];
+        let kind = BadKind::ALL[self.random.below(4) as usize];
+        let found = |at| FoundBad { path: path(at), bytes: 10, kind, message: PlainText::from("it is bad") };
+        // Sometimes more of them than have rows.
+        let count = [0, 0, 1, 103][self.random.below(4) as usize];
+        let bad = (5..5 + count).map(found).collect();
+        let id = [ask.id, ClaimId([1; 16])][usize::from(self.random.below(8) == 0)];
+        let entry = self.random.below(10);
+        let news = VerifyNews { shard: given.shard.id, id, entry, well: vec![path(0), path(4)], bad, next };
+        self.both(|rows| note_verified(rows, &news));
     }
 
     /// Takes a notice, and says how it went, or nothing, as a mover does that dies.
@@ -227,6 +252,7 @@ impl<S: Store> Pair<S> {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
+            self.both(|rows| rows.bad_sums(campaign));
             self.both(|rows| {
                 let all = rows.notices(campaign, 7, 1000)?;
                 rows.trim_waiting(campaign, &HookKey::new("chat").unwrap(), 2)?;
@@ -236,6 +262,7 @@ impl<S: Store> Pair<S> {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();
                 for shard in shards {
                     self.both(|rows| Ok((rows.faults_of(shard.id)?, rows.permits_of(shard.id)?)));
+                    self.both(|rows| Ok((rows.verification(shard.id)?, rows.bad_files_of(shard.id)?)));
                 }
             }
         }

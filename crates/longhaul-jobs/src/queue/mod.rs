@@ -14,6 +14,7 @@ mod notices;
 mod permits;
 mod schedule;
 mod sites;
+mod verify;
 
 pub use add::{
     LinkLimits, NewCampaign, OMITTED_NAMES_MAX, SiteLimits, add_campaign, add_link, add_segment, add_site,
@@ -27,6 +28,10 @@ pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};
 pub use schedule::{Scheduled, lead, resign, schedule, schedule_among};
 pub use sites::{SiteWish, hosts_of, set_site, site_named};
+pub use verify::{
+    BAD_FILES_MAX, FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn,
+    is_known_bad, note_verified, take_to_verify, verify_figures,
+};
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, Micros, ROW_NUMBER_MAX, ShardId};

@@ -4,9 +4,9 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence, HookKey, JobsError, Leader, Link,
-    LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind,
-    ShardState, ShardSum, Site, SiteId,
+    BadFile, BadSum, Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence, HookKey,
+    JobsError, Leader, Link, LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard,
+    ShardId, ShardKind, ShardState, ShardSum, Site, SiteId, Verification, VerificationRows, VerificationSums,
 };
 
 use crate::mutants::Mutant;
@@ -33,6 +33,50 @@ impl<'a> Bent<'a> {
 
     fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+}
+
+impl VerificationRows for Bent<'_> {
+    fn verification(&mut self, shard: ShardId) -> Answer<Option<Verification>> {
+        self.rows.verification(shard)
+    }
+
+    fn put_verification(&mut self, row: &Verification) -> Answer<()> {
+        self.rows.put_verification(row)
+    }
+
+    fn first_to_verify(
+        &mut self,
+        campaign: CampaignId,
+        leases: Due,
+        times: (Micros, Micros),
+    ) -> Answer<Option<(ShardId, Micros)>> {
+        self.rows.first_to_verify(campaign, leases, times)
+    }
+
+    fn verification_sums(
+        &mut self,
+        campaign: CampaignId,
+        stale_before: Micros,
+        believed: Micros,
+    ) -> Answer<VerificationSums> {
+        self.rows.verification_sums(campaign, stale_before, believed)
+    }
+
+    fn bad_files_of(&mut self, shard: ShardId) -> Answer<Vec<BadFile>> {
+        self.rows.bad_files_of(shard)
+    }
+
+    fn put_bad_file(&mut self, file: &BadFile) -> Answer<()> {
+        self.rows.put_bad_file(file)
+    }
+
+    fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Answer<()> {
+        self.rows.remove_bad_file(shard, path)
+    }
+
+    fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {
+        self.rows.bad_sums(campaign)
     }
 }
 

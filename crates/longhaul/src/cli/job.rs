@@ -59,6 +59,10 @@ pub enum JobVerb {
     /// Move shards: the mover
     #[command(after_help = help::JOB_RUN)]
     Run(JobRunArgs),
+    /// Read back what a campaign has delivered to this host, and tell what is lost, changed or
+    /// damaged
+    #[command(after_help = help::JOB_VERIFY)]
+    Verify(JobVerifyArgs),
 }
 
 /// The arguments that name a queue.
@@ -257,4 +261,39 @@ pub struct JobRunArgs {
     /// Keys: our own, and those that are trusted.
     #[command(flatten)]
     pub keys: KeyOptions,
+}
+
+/// The arguments of `job verify`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobVerifyArgs {
+    /// Read no faster than this, in bytes or bits a second: 200MB/s, 1Gbit/s [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    pub budget: Option<OsString>,
+    /// Read each byte once in this time, 1h to 3650d: what was read later than that is not due
+    /// [default: 90d]
+    #[arg(long, value_name = "TIME")]
+    pub cycle: Option<OsString>,
+    /// End once nothing is due [default: wait for what comes to be due]
+    #[arg(long)]
+    pub once: bool,
+    /// End after this time: 90s, 10m, 2h, 1d; the next run goes on there [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<OsString>,
+    /// Pass over files that have another length or time than they were delivered with: they were
+    /// replaced on purpose
+    #[arg(long)]
+    pub ignore_changed: bool,
+    /// Believe that files are lost, however many of a shard they are
+    #[arg(long)]
+    pub believe_losses: bool,
+    /// The directory of this host that is the campaign's DEST, where DEST is written as a daemon's
+    #[arg(long, value_name = "DIR")]
+    pub at: Option<PathBuf>,
+    /// Buffers of the reading [default: as of 'longhaul check']
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
 }

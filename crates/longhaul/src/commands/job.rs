@@ -2,7 +2,8 @@
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `site` bounds the movers at its hosts, `run` moves its shards.
+//! retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify` reads back
+//! what it delivered.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 
@@ -14,6 +15,7 @@ mod plan;
 mod run;
 mod site;
 mod steer;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
@@ -63,6 +65,11 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
             return Ok(run::run(args, &layers, talk, context, telling)
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
+        JobVerb::Verify(args) => {
+            return Ok(
+                verify::run(args, talk, context, telling).unwrap_or_else(|error| output::refuse(talk.json, error))
+            );
+        }
     };
     match done {
         Ok(()) => Ok(telling.end()),
@@ -89,6 +96,7 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
         JobVerb::Retry(args) => &args.campaign.queue.talk,
         JobVerb::Site(args) => &args.queue.talk,
         JobVerb::Run(args) => &args.queue.talk,
+        JobVerb::Verify(args) => &args.campaign.queue.talk,
     }
 }
 

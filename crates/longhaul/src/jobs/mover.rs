@@ -3,14 +3,16 @@
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
 //! destination, `ground` bounds the places of this host that it may name, `tally` counts its files
 //! as the engine tells of them, `source` looks whether sources are still what the manifest says,
-//! `aside` knows the links that this host cannot serve now, `admitting` passes campaigns over whose
-//! owners it does not trust, `telling` tells hooks. In: a queue, manifests, and orders how long to
-//! go on. Out: reports to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one
-//! that holds the leader's row schedules. Must not know the command line.
+//! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
+//! that this host cannot serve now, `admitting` passes campaigns over whose owners it does not
+//! trust, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
+//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
+//! leader's row schedules. Must not know the command line.
 
 mod admitting;
 mod aside;
 mod claim;
+mod digests;
 mod ground;
 mod lease;
 mod session;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Blame, Fault, FaultCode, Hash32};
-use longhaul_jobs::{CampaignKey, Part, Segment};
+use longhaul_jobs::{CampaignKey, Part, Segment, ShardId};
 use longhaul_manifest::{Item, ItemKind, Sealed, SegmentReader, check_segment};
 
 use super::faults::fault_of_manifest;
@@ -55,6 +55,11 @@ impl Shelf {
             let _ = write!(name, "{byte:02x}");
         }
         self.dir.join(name).join(source.to_string())
+    }
+
+    /// The file with the digests of a shard's delivered files.
+    pub fn record(&self, campaign: CampaignKey, shard: ShardId) -> PathBuf {
+        self.manifest(campaign, 0).with_file_name("delivered").join(shard.0.to_string())
     }
 
     /// Makes the directory above that of a manifest, for this user alone.

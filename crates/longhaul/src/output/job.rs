@@ -1,10 +1,11 @@
 //! Tells what there is about campaigns: what they are, what is left of them, which files failed.
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
-//! error, and the exit code. `bodies` declares the fields of the events. Decides nothing of the
-//! queue.
+//! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
+//! was read back. Decides nothing of the queue.
 
 mod bodies;
+mod verification;
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -20,6 +21,7 @@ use self::bodies::{
     JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody,
     JobSummaryBody,
 };
+pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
 use super::units;

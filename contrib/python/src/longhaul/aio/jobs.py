@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Unio
 
 from .. import _jobs, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite, JobSummary
-from .._jobs import CampaignName, Command, Mover, Report, Shown, T
-from .._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from .._jobs import CampaignName, Command, Mover, Report, Shown, T, Verification
+from .._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 from ..jobs import Sources
 from . import AsyncRun
 
@@ -151,6 +151,25 @@ async def site(
 async def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
     """Lists the sites, as `longhaul.jobs.sites`."""
     return await _answer(_jobs.sites(queue))
+
+
+async def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as `longhaul.jobs.verify`."""
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    places = {"at": at, "memory": memory, "queue": queue}
+    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places}))
 
 
 def run(
