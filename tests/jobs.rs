@@ -6,6 +6,8 @@ mod fleet;
 mod hooks;
 mod leaders;
 mod page;
+mod sites;
+mod verify;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -310,9 +312,12 @@ fn a_campaign_keeps_the_keys_that_it_was_added_with_and_refuses_what_no_campaign
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
     let spec: Vec<u8> = rows.query_row("SELECT spec FROM campaign", [], |row| row.get(0)).unwrap();
     assert!(String::from_utf8(spec).unwrap().contains(host.path("elsewhere").to_str().unwrap()));
-    fs::remove_file(host.path("elsewhere")).unwrap();
-    host.run(["job", "add", "--name", "b", "--identity", "elsewhere", "ds", &site.url("in")]).succeed();
+    let add = ["job", "add", "--name", "b", "--identity", "elsewhere", "ds", &site.url("in")];
+    host.run(add).succeed();
     host.run(["job", "plan", "b"]).succeed();
+    fs::remove_file(host.path("elsewhere")).unwrap();
+    let missing = host.run(add).fail(3);
+    assert!(missing.stderr.contains("elsewhere"), "{missing}");
     let missing = host.run(["job", "run", "--drain"]).fail(3);
     assert!(missing.stderr.contains("elsewhere") && !host.path("elsewhere").exists(), "{missing}");
 }

@@ -236,3 +236,29 @@ fn a_scan_that_is_killed_again_and_again_ends_as_one_that_is_not() {
 
 /// Kills of the scan.
 const KILLS: u64 = 10;
+
+#[test]
+fn a_storage_is_compared_with_its_catalogue_of_before_and_after() {
+    let host = Host::new();
+    for (number, name) in ["a", "d/new", "d/old", "dark", "e"].into_iter().enumerate() {
+        files::make(host.path("storage").join(name), number as u64, 10);
+    }
+    host.run(["manifest", "make", "storage", "-o", "disk"]).succeed();
+    // Out of order, with what came and what went while the storage was listed.
+    fs::write(host.path("before"), "/lost\n/d/old\n/a\n/gone\n/e\n").unwrap();
+    fs::write(host.path("after"), "e\nd/new\nsoon\nlost\na\n").unwrap();
+    let told = host.run(["manifest", "consistency", "before", "disk", "after"]).fail(23);
+    assert_eq!(told.stdout_text(), "dark: dark\nlost: lost\n");
+    let told = host.run(["manifest", "consistency", "--json", "before", "disk/head.lhm", "after"]).fail(23);
+    let summary = told.summary();
+    let sums = ["consistent", "lost", "dark", "passing"].map(|name| summary[name].as_u64().unwrap());
+    assert_eq!(sums, [4, 1, 1, 2]);
+    assert_eq!(told.events_of("inconsistency")[0]["bytes"], 10);
+    host.run(["manifest", "import", "before", "after", "--format", "paths", "-o", "both"]).succeed();
+    host.run(["manifest", "consistency", "disk", "disk", "disk"]).succeed();
+    fs::write(host.path("bad"), "a\n../b\n").unwrap();
+    let told = host.run(["manifest", "consistency", "bad", "disk", "after"]).fail(2);
+    assert!(told.stderr.contains("line 2"), "{told}");
+    fs::write(host.path("disk/head.lhm"), "no head").unwrap();
+    host.run(["manifest", "consistency", "before", "disk", "after"]).fail(2);
+}

@@ -120,7 +120,7 @@ fn plan(store: &mut impl Store, scanned: &Scanned, queue: &'static str) -> Resul
     })?;
     let campaign = campaign.context("the campaign is there")?;
     let begun = Instant::now();
-    let planned = plan_shards(store, &campaign, &spec, std::slice::from_ref(&scanned.sealed), &|| None)?;
+    let planned = plan_shards(store, &campaign, &spec, (std::slice::from_ref(&scanned.sealed), None), &|| None)?;
     let cut_s = begun.elapsed().as_secs_f64();
     let mut looks = Vec::new();
     for _ in 0..LOOKS {

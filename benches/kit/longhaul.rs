@@ -179,6 +179,10 @@ impl Longhaul {
     pub(crate) fn job(&self, queue: &str, what: &str) -> Command {
         let mut command = self.command();
         command.args(["job", what]).env("LONGHAUL_QUEUE", queue);
+        if what == "run" {
+            // The owner of the campaigns, whom its mover trusts then.
+            command.arg("--identity").arg(self.home.join("client.key"));
+        }
         command
     }
 

@@ -115,6 +115,7 @@ fn the_memory_of_a_mover_is_taken_from_that_of_the_daemon() {
         ("hooks = '/no/such/hooks.toml'", "/no/such/hooks.toml"),
         ("hooks = 'hooks.toml'", "hooks is an absolute path"),
         ("beneath = ['/data', 'data']", "beneath has absolute paths"),
+        ("owners = ['lhk1:none']", "is not a longhaul key"),
         ("colour = 1", "unknown key 'colour'"),
     ] {
         let config = configure(&host, mover);
@@ -122,6 +123,35 @@ fn the_memory_of_a_mover_is_taken_from_that_of_the_daemon() {
         assert!(checked.stderr.contains(said), "{mover}: {checked}");
         assert_eq!(checked.code == 0, said == "nothing wrong", "{mover}: {checked}");
     }
+}
+
+#[test]
+fn a_daemon_moves_campaigns_of_the_owners_that_its_configuration_names() {
+    let host = &Host::new();
+    files::make(host.path("data/from/f"), 1, 1000);
+    let owned_by = |owner: &str| {
+        let beneath = host.path("data");
+        let daemon =
+            start(host, &configure(host, &format!("beneath = ['{}']\nowners = ['{owner}']", beneath.display())));
+        daemon.wait_log("the mover serves the queue");
+        daemon
+    };
+    let keys = ["one", "other"].map(|name| host.run(["key", "generate", "--identity", name]).succeed());
+    let [owner, other] = keys.map(|key| key.stdout_text().trim().to_owned());
+    let daemon = owned_by(&other);
+    job(host, ["add", "--name", "one", "--identity", "one", "data/from", "data/to"]).succeed();
+    job(host, ["plan", "one"]).succeed();
+    let fault = mover(host, |mover| mover["fault"].is_string())["fault"].take();
+    let said = fault.as_str().unwrap();
+    assert!(said.contains("is not one of this mover's") && said.contains(&owner), "{fault}");
+    daemon.signal(Signal::TERM);
+    let log = daemon.finish();
+    assert_eq!(log.stderr.matches("is not one of this mover's").count(), 1, "it is said once: {log}");
+    assert!(!host.path("data/to").exists());
+    let daemon = owned_by(&owner);
+    job(host, ["wait", "one", "--max-time", "60s"]).succeed();
+    daemon.signal(Signal::TERM);
+    daemon.finish();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod kills;
 mod restore;
+mod signed;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any, Iterator, List
@@ -187,6 +188,26 @@ def test_a_file_that_failed_is_reported_and_tried_again(tmp_path: Path, queue: P
     _drain(queue)
     assert jobs.wait(campaign, queue=queue).done.files == 2
     assert jobs.report(campaign, queue=queue).complete
+
+
+def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
+    campaign = _planned(tree(tmp_path), tmp_path / "to/", queue)
+    _drain(queue)
+    verified = jobs.verify(campaign, budget="100MB/s", cycle="30d", queue=queue)
+    assert verified.complete and verified.bad == () and verified.figures.never.files == 0
+    assert [(shard.state, shard.files, shard.files_first) for shard in verified.shards] == [("read", 2, 0)]
+    assert verified.figures.pace.suffices and verified.figures.pace.budget_bytes_per_s == 100_000_000
+
+    (lost,) = [path for path in (tmp_path / "to").rglob("a")]
+    lost.unlink()
+    assert jobs.verify(campaign, queue=queue).shards == (), "nothing is due"
+    rows = sqlite3.connect(queue)
+    rows.execute("UPDATE verification SET last = 1")
+    rows.commit()
+    verified = asyncio.run(longhaul.aio.jobs.verify(campaign, queue=queue))
+    assert not verified.complete and verified.faults == ()
+    assert [(bad.path, bad.kind, bad.known) for bad in verified.bad] == [("a", "lost", False)]
+    assert [(bad.kind, bad.files) for bad in verified.figures.bad] == [("lost", 1)]
 
 
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:

@@ -151,7 +151,9 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "job cancel": _options.QUEUE,
     "job retry": _options.RETRY,
     "job report": _options.QUEUE,
+    "job site": _options.SITE,
     "job run": _options.MOVER,
+    "job verify": _options.VERIFY,
 }
 
 

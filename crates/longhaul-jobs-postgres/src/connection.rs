@@ -29,6 +29,7 @@ pub(crate) struct Connection {
 }
 
 /// The means of a connection: who is dialled, and how it is made private.
+#[derive(Clone)]
 pub(crate) struct Dialling {
     /// The server and the database, as errors name them.
     pub(crate) place: String,
@@ -53,6 +54,8 @@ type Reply = Result<Vec<Row>, Failure>;
 
 struct Order {
     work: Work,
+    /// The longest that is waited for the server's answer.
+    time: Duration,
     answer: mpsc::SyncSender<Reply>,
 }
 
@@ -93,20 +96,30 @@ impl Connection {
     /// The settings of a transaction, each as it must be whatever the server's own are. A commit
     /// is durable before it is answered, and no other program waits for this one for long.
     pub(crate) fn settings(&self) -> String {
+        self.settings_with(STATEMENT_TIME, LOCK_TIME)
+    }
+
+    /// The settings of a transaction that changes the schema: an index over millions of rows takes
+    /// minutes, and so may movers whose transactions come first.
+    pub(crate) fn settings_of_migration(&self) -> String {
+        self.settings_with(MIGRATION_TIME, MIGRATION_TIME)
+    }
+
+    fn settings_with(&self, statement: Duration, lock: Duration) -> String {
         format!(
             "SET LOCAL search_path TO {}; SET LOCAL synchronous_commit TO on;
             SET LOCAL statement_timeout TO {}; SET LOCAL lock_timeout TO {};
             SET LOCAL idle_in_transaction_session_timeout TO {}; SET LOCAL jit TO off",
             quoted(&self.schema),
-            STATEMENT_TIME.as_millis(),
-            LOCK_TIME.as_millis(),
+            statement.as_millis(),
+            lock.as_millis(),
             IDLE_TIME.as_millis(),
         )
     }
 
     /// Begins a transaction with a text. None is open if it fails.
     pub(crate) fn begin(&self, text: &str) -> Result<(), Failure> {
-        let begun = self.order(Work::Begin(text.to_owned()));
+        let begun = self.order(Work::Begin(text.to_owned()), ANSWER_TIME);
         if begun.is_err() {
             self.roll_back();
         }
@@ -115,12 +128,22 @@ impl Connection {
 
     /// Carries out texts that have no values.
     pub(crate) fn batch(&self, text: &str) -> Result<(), Failure> {
-        self.order(Work::Batch(text.to_owned())).map(drop)
+        self.order(Work::Batch(text.to_owned()), ANSWER_TIME).map(drop)
+    }
+
+    /// Carries out texts of a migration.
+    pub(crate) fn migrate(&self, text: &str) -> Result<(), Failure> {
+        self.order(Work::Batch(text.to_owned()), MIGRATION_ANSWER_TIME).map(drop)
     }
 
     /// Carries out a statement.
     pub(crate) fn query(&self, statement: Statement, values: Vec<Value>) -> Reply {
-        self.order(Work::Query(statement, values))
+        self.order(Work::Query(statement, values), ANSWER_TIME)
+    }
+
+    /// Carries out a statement that waits for the migrations of others.
+    pub(crate) fn query_of_migration(&self, statement: Statement, values: Vec<Value>) -> Reply {
+        self.order(Work::Query(statement, values), MIGRATION_ANSWER_TIME)
     }
 
     /// Commits if all went well, and takes everything back if not.
@@ -154,9 +177,9 @@ impl Connection {
         Failure::Final(PostgresError::Failed { place: self.place.clone(), words: words.to_owned() })
     }
 
-    fn order(&self, work: Work) -> Reply {
+    fn order(&self, work: Work, time: Duration) -> Reply {
         let (answer, answered) = mpsc::sync_channel(1);
-        let sent = self.orders.send(Order { work, answer });
+        let sent = self.orders.send(Order { work, time, answer });
         sent.map_err(|_| self.odd("its thread is gone"))?;
         answered.recv().unwrap_or_else(|_| Err(self.odd("its thread is gone")))
     }
@@ -190,8 +213,8 @@ pub(crate) fn quoted(name: &str) -> String {
 /// Carries out orders until nobody can give any more.
 async fn serve(dialling: Dialling, mut orders: UnboundedReceiver<Order>) {
     let mut dialled: Option<Dialled> = None;
-    while let Some(Order { work, answer }) = orders.recv().await {
-        let done = match carry_out(&dialling, &mut dialled, work).await {
+    while let Some(Order { work, time, answer }) = orders.recv().await {
+        let done = match carry_out(&dialling, &mut dialled, (work, time)).await {
             Err(Failure::Lost(error)) => {
                 dialled = None;
                 Err(Failure::Lost(error))
@@ -203,7 +226,7 @@ async fn serve(dialling: Dialling, mut orders: UnboundedReceiver<Order>) {
     }
 }
 
-async fn carry_out(dialling: &Dialling, dialled: &mut Option<Dialled>, work: Work) -> Reply {
+async fn carry_out(dialling: &Dialling, dialled: &mut Option<Dialled>, (work, time): (Work, Duration)) -> Reply {
     if let Work::Begin(_) = work
         && dialled.as_ref().is_none_or(|dialled| dialled.client.is_closed())
     {
@@ -217,11 +240,9 @@ async fn carry_out(dialling: &Dialling, dialled: &mut Option<Dialled>, work: Wor
                 let done = dialled.client.batch_execute(&text).await;
                 done.map_err(|error| Failure::of(&dialling.place, &error))
             };
-            in_time(dialling, ANSWER_TIME, carried_out).await.map(|()| Vec::new())
+            in_time(dialling, time, carried_out).await.map(|()| Vec::new())
         }
-        Work::Query(statement, values) => {
-            in_time(dialling, ANSWER_TIME, dialled.query(dialling, statement, &values)).await
-        }
+        Work::Query(statement, values) => in_time(dialling, time, dialled.query(dialling, statement, &values)).await,
     }
 }
 
@@ -279,5 +300,9 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 const IDLE_TIME: Duration = Duration::from_secs(15);
 /// The longest that is waited for an answer: the server's own bounds come before it.
 const ANSWER_TIME: Duration = Duration::from_secs(25);
+/// The same of a migration, and of the wait for its locks. Whoever has lost the server meanwhile
+/// hears of that from its system, which asks for signs of life.
+const MIGRATION_TIME: Duration = Duration::from_secs(3600);
+const MIGRATION_ANSWER_TIME: Duration = Duration::from_secs(3605);
 /// The longest that dialling takes, with all addresses of the server and the password.
 const DIAL_TIME: Duration = Duration::from_secs(10);

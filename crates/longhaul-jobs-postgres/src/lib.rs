@@ -14,15 +14,16 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod values;
 
 use std::time::{Duration, Instant};
 
 use longhaul_jobs::{JobsError, Micros, Rows, Store};
 
-use connection::{Connection, Value};
+use connection::{Connection, Dialling, Value};
 use error::Failure;
 use rows::{PostgresRows, RowsEnd};
-use schema::Absent;
+use schema::{ALONE, Absent, BESIDE_OTHERS};
 use statements::Statement;
 
 pub use error::{PostgresError, Refusal};
@@ -32,11 +33,14 @@ pub use tls::authorities;
 /// The queue in a database.
 pub struct PostgresStore {
     connection: Connection,
+    dialling: Box<Dialling>,
     /// 16 random bytes by which the server knows the marks of this store.
     name: [u8; 16],
     /// Transactions that wait for their turn from the beginning, as others were in the way of the
     /// last ones.
     in_turn: u32,
+    /// As many as that behind each conflict.
+    turns: u32,
     /// The lock of a first try. A user who may only look has none, and may not take it.
     beside_others: &'static str,
     /// A rule is at work, or one panicked: then its transaction is open yet.
@@ -72,13 +76,42 @@ impl PostgresStore {
     fn opened(place: &Place, passwords: &Passwords, absent: Absent) -> Result<PostgresStore, PostgresError> {
         let shown = place.to_string();
         let failed = |failure: Failure| failure.error(&shown);
-        let connection = Connection::new(place.dialling(passwords)?).map_err(failed)?;
+        let dialling = place.dialling(passwords)?;
+        let connection = Connection::new(dialling.clone()).map_err(failed)?;
         schema::open(&connection, absent, &schema::MIGRATIONS).map_err(failed)?;
-        let name = random().map_err(|words| PostgresError::Failed { place: shown.clone(), words })?;
-        let beside_others = BESIDE_OTHERS;
-        let mut store = PostgresStore { connection, name, in_turn: 0, beside_others, at_work: false, clock: None };
+        let mut store = PostgresStore::over(connection, dialling)?;
         store.remove_old_marks();
         Ok(store)
+    }
+
+    fn over(connection: Connection, dialling: Dialling) -> Result<PostgresStore, PostgresError> {
+        let name = random().map_err(|words| PostgresError::Failed { place: dialling.place.clone(), words })?;
+        let (in_turn, turns, beside_others, at_work) = (0, IN_TURN, BESIDE_OTHERS, false);
+        let dialling = Box::new(dialling);
+        Ok(PostgresStore { connection, dialling, name, in_turn, turns, beside_others, at_work, clock: None })
+    }
+
+    /// The same queue over a connection of its own, which is dialled when it is used first: its
+    /// transactions do not wait for those of this store. They are short ones, of which only the try
+    /// behind a conflict waits for its turn.
+    ///
+    /// # Errors
+    /// [`PostgresError::Failed`] if this host has no thread or no random numbers for it.
+    pub fn beside(&self) -> Result<PostgresStore, PostgresError> {
+        let failed = |failure: Failure| failure.error(&self.dialling.place);
+        let dialling = Dialling::clone(&self.dialling);
+        let connection = Connection::new(dialling.clone()).map_err(failed)?;
+        let store = PostgresStore::over(connection, dialling)?;
+        Ok(PostgresStore { beside_others: self.beside_others, turns: 1, ..store })
+    }
+
+    /// Finds out whether the server gives this store its connection, by one try.
+    ///
+    /// # Errors
+    /// [`PostgresError::Away`], [`PostgresError::Denied`] and others of a server that does not.
+    pub fn dial(&self) -> Result<(), PostgresError> {
+        let dialled = self.begin("READ COMMITTED", "").and_then(|()| self.connection.batch("COMMIT"));
+        dialled.map_err(|failure| failure.error(self.connection.place()))
     }
 
     /// The same queue, whose transactions have the time of another clock than the server's.
@@ -230,7 +263,7 @@ impl Store for PostgresStore {
                 return Err(self.said(failure));
             }
             let longest = if let Failure::Conflict(_) = failure {
-                self.in_turn = IN_TURN;
+                self.in_turn = self.turns;
                 PAUSE_CONFLICT
             } else {
                 PAUSE_AWAY
@@ -258,11 +291,6 @@ fn random<const N: usize>() -> Result<[u8; N], String> {
 /// Transactions behind a conflict that wait for their turn: where many meet, one after the other is
 /// faster than all at once.
 const IN_TURN: u32 = 16;
-/// The locks with which transactions begin. All that are at work beside each other hold the first
-/// one; the second one waits for them, and keeps new ones waiting. A copy of the database by
-/// `pg_dump` is in the way of neither.
-const BESIDE_OTHERS: &str = "LOCK TABLE turn IN ROW SHARE MODE";
-const ALONE: &str = "LOCK TABLE turn IN EXCLUSIVE MODE";
 /// A transaction that met others is run again for so long.
 const PATIENCE_CONFLICTS: Duration = Duration::from_secs(30);
 /// A server that is away is dialled for so long: a restart is shorter, and a mover has a heartbeat

@@ -1,15 +1,19 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: the server's answers. A failure is kept, so that a rule
-//! cannot go on over it. Must not know a rule, nor how a transaction begins and ends.
+//! cannot go on over it. `verification` has those about delivered files. Must not know a rule, nor
+//! how a transaction begins and ends.
+
+mod verification;
 
 use longhaul_jobs::columns::{
-    Cells, Columns, OTHER_TYPE, columns_of_link_state, columns_of_place, number, number_of_campaign_state,
-    number_of_fault_state, number_of_kind, number_of_notice, text_of_hold,
+    Cells, Columns, OTHER_TYPE, columns_of_link_state, columns_of_place, number_of_campaign_state,
+    number_of_fault_state, number_of_kind, text_of_campaigns,
 };
 use longhaul_jobs::{
-    Campaign, CampaignId, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId, Micros, Notice,
-    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, CampaignSignature, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId,
+    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardSum,
+    Site, SiteId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -17,6 +21,7 @@ use tokio_postgres::types::FromSql;
 use crate::connection::{Connection, Value};
 use crate::error::{Failure, PostgresError};
 use crate::statements::Statement;
+use crate::values::{maybe, n, small, values_of_notice, values_of_shard, values_of_signature};
 
 /// The rows of a transaction.
 pub(crate) struct PostgresRows<'a> {
@@ -126,20 +131,6 @@ impl Cells for RowCells<'_> {
     }
 }
 
-/// A number of a row.
-fn n(value: u64) -> Answer<Value> {
-    number(value).map(|number| Value::Number(Some(number)))
-}
-
-/// A number of a row that is small, or one that stands for a word.
-fn small(value: impl Into<i64>) -> Value {
-    Value::Number(Some(value.into()))
-}
-
-fn maybe(value: Option<u64>) -> Answer<Value> {
-    value.map(number).transpose().map(Value::Number)
-}
-
 impl Rows for PostgresRows<'_> {
     fn now(&mut self) -> Answer<Micros> {
         if let Some(now) = self.now {
@@ -186,6 +177,23 @@ impl Rows for PostgresRows<'_> {
         self.write(Statement::PutCampaign, values)
     }
 
+    fn queue_id(&mut self) -> Answer<Option<QueueId>> {
+        self.one(Statement::QueueId, Vec::new(), |columns| columns.queue_id())
+    }
+
+    fn put_queue_id(&mut self, id: QueueId) -> Answer<()> {
+        self.write(Statement::PutQueueId, vec![Value::bytes(&id.0)])
+    }
+
+    fn signature(&mut self, campaign: CampaignId) -> Answer<Option<CampaignSignature>> {
+        self.one(Statement::Signature, vec![n(campaign.0)?], |columns| columns.signature())
+    }
+
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Answer<()> {
+        let values = values_of_signature(signature)?;
+        self.write(Statement::PutSignature, values)
+    }
+
     fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
         let Segment { campaign, number, digest, total } = segment;
         let values = vec![n(campaign.0)?, n(*number)?, Value::bytes(digest), n(total.files)?, n(total.bytes)?];
@@ -227,6 +235,17 @@ impl Rows for PostgresRows<'_> {
     fn put_site(&mut self, site: &Site) -> Answer<()> {
         let values = vec![n(site.id.0)?, Value::text(&site.name), small(site.movers_in), small(site.movers_out)];
         self.write(Statement::PutSite, values)
+    }
+
+    fn site_above(&mut self, host: SiteId) -> Answer<Option<SiteId>> {
+        self.one(Statement::SiteAbove, vec![n(host.0)?], |columns| columns.count().map(SiteId))
+    }
+
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Answer<()> {
+        match above {
+            Some(above) => self.write(Statement::PutSiteAbove, vec![n(host.0)?, n(above.0)?]),
+            None => self.write(Statement::RemoveSiteAbove, vec![n(host.0)?]),
+        }
     }
 
     fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
@@ -276,8 +295,9 @@ impl Rows for PostgresRows<'_> {
         self.write(Statement::PutShard, values)
     }
 
-    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
-        self.one(Statement::FirstReady, vec![n(link.0)?], |columns| columns.shard())
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
+        let values = vec![n(link.0)?, Value::Text(Some(text_of_campaigns(passed_over)))];
+        self.one(Statement::FirstReady, values, |columns| columns.shard())
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
@@ -376,19 +396,19 @@ impl Rows for PostgresRows<'_> {
         self.one(Statement::Notice, vec![n(number)?], |columns| columns.notice())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        let (now, latest) = bounds(due)?;
-        self.one(Statement::FirstNotice, vec![Value::text(hook.as_str()), now, latest], |columns| columns.notice())
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        let ((now, latest), passed_over) = (bounds(due)?, Value::Text(Some(text_of_campaigns(passed_over))));
+        let values = vec![Value::text(hook.as_str()), now, latest, passed_over];
+        self.one(Statement::FirstNotice, values, |columns| columns.notice())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        let (now, latest) = bounds(due)?;
-        self.write(Statement::GiveUpFirstNotice, vec![Value::text(hook.as_str()), now, latest])
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        let ((now, latest), passed_over) = (bounds(due)?, Value::Text(Some(text_of_campaigns(passed_over))));
+        self.write(Statement::GiveUpFirstNotice, vec![Value::text(hook.as_str()), now, latest, passed_over])
     }
 
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
-        let values = vec![n(campaign.0)?, Value::text(hook.as_str())];
-        Ok(self.one(Statement::CountNotices, values, |columns| columns.count())?.unwrap_or(0))
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {
+        self.write(Statement::TrimWaiting, vec![n(campaign.0)?, Value::text(hook.as_str()), n(kept)?])
     }
 
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {
@@ -408,72 +428,6 @@ impl Rows for PostgresRows<'_> {
         let values = vec![n(leader.term)?, Value::bytes(&leader.holder.0), n(leader.until.0)?];
         self.write(Statement::PutLeader, values)
     }
-}
-
-/// A notice, in the order of the columns of its statement.
-fn values_of_notice(notice: &Notice) -> Answer<Vec<Value>> {
-    let Notice { event, delivery, .. } = notice;
-    let shard = event.shard;
-    Ok(vec![
-        n(notice.number)?,
-        Value::text(notice.hook.as_str()),
-        n(notice.campaign.0)?,
-        small(number_of_notice(event.kind)),
-        maybe(shard.map(|shard| shard.id.0))?,
-        maybe(shard.map(|shard| shard.link.0))?,
-        maybe(shard.map(|shard| shard.fence.0))?,
-        Value::text(event.state.as_str()),
-        n(event.total.files)?,
-        n(event.total.bytes)?,
-        n(event.done.files)?,
-        n(event.done.bytes)?,
-        n(event.failed.files)?,
-        n(event.failed.bytes)?,
-        Value::Text(event.code_name().map(str::to_owned)),
-        n(event.at.0)?,
-        small(delivery.given_up),
-        small(delivery.tries),
-        n(delivery.not_before.0)?,
-        Value::bytes(&delivery.taker.0),
-        Value::Text(delivery.failure_text().map(str::to_owned)),
-    ])
-}
-
-/// A shard, in the order of the columns of its statement.
-fn values_of_shard(shard: &Shard) -> Answer<Vec<Value>> {
-    let (lease, hold) = match shard.state {
-        ShardState::Leased(lease) => (Some(lease), None),
-        ShardState::Held(hold) => (None, Some(text_of_hold(hold))),
-        _ => (None, None),
-    };
-    Ok(vec![
-        n(shard.id.0)?,
-        n(shard.campaign.0)?,
-        n(shard.link.0)?,
-        n(shard.part.segment)?,
-        n(shard.part.first)?,
-        n(shard.part.end)?,
-        n(shard.total.files)?,
-        n(shard.total.bytes)?,
-        n(shard.done.files)?,
-        n(shard.done.bytes)?,
-        n(shard.failed.files)?,
-        n(shard.failed.bytes)?,
-        small(number_of_kind(shard.state.kind())),
-        Value::Bytes(lease.map(|lease| lease.mover.0.to_vec())),
-        maybe(lease.map(|lease| lease.until.0))?,
-        Value::Text(hold),
-        n(shard.turn.rank)?,
-        n(shard.turn.not_before.0)?,
-        small(shard.tries.again),
-        small(shard.tries.lapses),
-        small(shard.tries.breaks),
-        n(shard.claim.fence.0)?,
-        Value::bytes(&shard.claim.id.0),
-        n(shard.news.moved)?,
-        small(shard.news.judged),
-        small(shard.news.unclaimed),
-    ])
 }
 
 /// The bounds of times that have not passed. No row has a later time than the last one here.

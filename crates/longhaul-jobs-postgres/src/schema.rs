@@ -4,7 +4,8 @@
 //! Must not know rows.
 //!
 //! The queue has a schema of its own in the database. `queue_version` is the number of migrations
-//! that it has been through; all that are missing are one transaction, together with their number.
+//! that it has been through; all that are missing are one transaction, together with their number,
+//! which may take an hour.
 //! A migration is never changed once it was released: the next one is appended. The columns are
 //! those of the queue's file: times are microseconds since 1970, rates are bytes/s, ids of movers
 //! and claims are 16 bytes. Paths are longer than an index may have entries, so indexes have their
@@ -20,10 +21,16 @@ use crate::rows::RowCells;
 use crate::statements::Statement;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 2] = [FIRST, SECOND];
+pub(crate) const MIGRATIONS: [&str; 5] = [FIRST, SECOND, SIGNATURES, SITES, VERIFICATIONS];
 
 /// The lock of those who bring a schema up to date: `lhjq`.
 const MIGRATION_LOCK: i64 = 0x6c68_6a71;
+/// The lock of transactions that are at work beside each other. A copy of the database by `pg_dump`
+/// is in the way of neither lock.
+pub(crate) const BESIDE_OTHERS: &str = "LOCK TABLE turn IN ROW SHARE MODE";
+/// The lock of a transaction that is at work alone: it waits for the others, and keeps new ones
+/// waiting.
+pub(crate) const ALONE: &str = "LOCK TABLE turn IN EXCLUSIVE MODE";
 /// `sha256` is there from this version on, and servers from it on are tested.
 const SERVER_VERSION_MIN: i64 = 120_000;
 
@@ -70,7 +77,7 @@ CREATE TABLE shard (
     entry_first bigint NOT NULL, entry_end bigint NOT NULL, files bigint NOT NULL, bytes bigint NOT NULL,
     done_files bigint NOT NULL, done_bytes bigint NOT NULL, failed_files bigint NOT NULL,
     failed_bytes bigint NOT NULL, state bigint NOT NULL, mover bytea, lease_until bigint, hold text,
-    rank bigint NOT NULL, not_before bigint NOT NULL, again bigint NOT NULL, lapses bigint NOT NULL,
+    rank bigint NOT NULL, not_before bigint NOT NULL, failed bigint NOT NULL, lapses bigint NOT NULL,
     breaks bigint NOT NULL, fence bigint NOT NULL, claim bytea NOT NULL, moved bigint NOT NULL,
     judged bigint NOT NULL, unclaimed bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -113,6 +120,34 @@ CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
 CREATE INDEX notice_campaign ON notice (campaign, number);
 "#;
 
+/// The signatures of campaigns, and the id by which they know the queue.
+const SIGNATURES: &str = r#"
+CREATE TABLE queue_id (one bigint PRIMARY KEY CHECK (one = 1), id bytea NOT NULL);
+CREATE TABLE signature (
+    campaign bigint PRIMARY KEY, owner bytea NOT NULL, at bigint NOT NULL, spec bytea NOT NULL, roots bytea,
+    manifest bytea
+);
+"#;
+
+/// The sites of hosts.
+const SITES: &str = "CREATE TABLE site_above (host bigint PRIMARY KEY, above bigint NOT NULL)";
+
+/// The readings of shards at their destinations, and the files that are bad there.
+const VERIFICATIONS: &str = r#"
+CREATE TABLE verification (
+    shard bigint PRIMARY KEY, campaign bigint NOT NULL, last bigint NOT NULL, entry bigint NOT NULL,
+    claim bytea NOT NULL, until bigint NOT NULL, failed bigint NOT NULL, unlisted_kind bigint NOT NULL,
+    unlisted_files bigint NOT NULL, unlisted_bytes bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE bad_file (
+    shard bigint NOT NULL, path bytea NOT NULL, campaign bigint NOT NULL, files bigint NOT NULL,
+    bytes bigint NOT NULL, kind bigint NOT NULL, message text NOT NULL, first bigint NOT NULL,
+    last bigint NOT NULL
+);
+CREATE UNIQUE INDEX bad_file_path ON bad_file (shard, sha256(path));
+CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
+"#;
+
 /// The way with a schema that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
@@ -144,7 +179,7 @@ pub(crate) fn open(connection: &Connection, absent: Absent, migrations: &[&str])
         (Found::Nothing | Found::Empty, Absent::Refuse) => return Err(connection.refused(Refusal::Missing)),
         _ => {}
     }
-    connection.begin(&read_committed(connection))?;
+    connection.begin(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", connection.settings_of_migration()))?;
     let migrated = migrate(connection, migrations);
     connection.end(&migrated)?;
     migrated
@@ -204,9 +239,14 @@ fn value<T>(connection: &Connection, cell: Result<Option<T>, JobsError>) -> Resu
 
 /// Carries out the migrations that the schema has not been through.
 fn migrate(connection: &Connection, migrations: &[&str]) -> Result<(), Failure> {
-    connection.query(Statement::LockMigrations, vec![Value::Number(Some(MIGRATION_LOCK))])?;
+    connection.query_of_migration(Statement::LockMigrations, vec![Value::Number(Some(MIGRATION_LOCK))])?;
     let version = match look(connection, migrations.len())? {
-        Found::Version(version) => version,
+        Found::Version(version) => {
+            // Movers that are at work end their transactions, and begin none: tables are locked
+            // one after the other below, and theirs the other way round.
+            connection.migrate(ALONE)?;
+            version
+        }
         Found::Empty => 0,
         Found::Nothing => {
             connection.batch(&format!("CREATE SCHEMA {}", quoted(connection.schema())))?;
@@ -214,7 +254,7 @@ fn migrate(connection: &Connection, migrations: &[&str]) -> Result<(), Failure> 
         }
     };
     for migration in migrations.iter().skip(usize::try_from(version).unwrap_or(usize::MAX)) {
-        connection.batch(migration)?;
+        connection.migrate(migration)?;
     }
     connection.query(Statement::PutQueueVersion, vec![Value::Number(Some(migrations.len() as i64))]).map(drop)
 }

@@ -60,6 +60,12 @@ statements! {
             priority = excluded.priority, weight = excluded.weight, deadline = excluded.deadline,
             calendar = excluded.calendar, retry = excluded.retry, spec = excluded.spec, omitted = excluded.omitted,
             hooks = excluded.hooks";
+    QueueId = "SELECT id FROM queue_id";
+    PutQueueId = "INSERT INTO queue_id (one, id) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET id = excluded.id";
+    Signature = "SELECT campaign, owner, at, spec, roots, manifest FROM signature WHERE campaign = $1";
+    PutSignature = "INSERT INTO signature (campaign, owner, at, spec, roots, manifest) VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (campaign) DO UPDATE SET owner = excluded.owner, at = excluded.at, spec = excluded.spec,
+            roots = excluded.roots, manifest = excluded.manifest";
     PutSegment = "INSERT INTO segment (campaign, number, digest, files, bytes) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (campaign, number) DO UPDATE SET digest = excluded.digest, files = excluded.files,
             bytes = excluded.bytes";
@@ -76,6 +82,10 @@ statements! {
     PutSite = "INSERT INTO site (id, name, movers_in, movers_out) VALUES ($1, $2, $3, $4)
         ON CONFLICT (id) DO UPDATE SET name = excluded.name, movers_in = excluded.movers_in,
             movers_out = excluded.movers_out";
+    SiteAbove = "SELECT above FROM site_above WHERE host = $1";
+    PutSiteAbove = "INSERT INTO site_above (host, above) VALUES ($1, $2)
+        ON CONFLICT (host) DO UPDATE SET above = excluded.above";
+    RemoveSiteAbove = "DELETE FROM site_above WHERE host = $1";
     Link = "SELECT id, site_from, site_to, movers, rate, calendar, state, reason, failures, pause_until, mismatches,
             meter_since, meter_bytes, meter_rate
         FROM link WHERE id = $1";
@@ -105,13 +115,13 @@ statements! {
             done_bytes = excluded.done_bytes, failed_files = excluded.failed_files,
             failed_bytes = excluded.failed_bytes, state = excluded.state, mover = excluded.mover,
             lease_until = excluded.lease_until, hold = excluded.hold, rank = excluded.rank,
-            not_before = excluded.not_before, again = excluded.again, lapses = excluded.lapses,
+            not_before = excluded.not_before, failed = excluded.failed, lapses = excluded.lapses,
             breaks = excluded.breaks, fence = excluded.fence, claim = excluded.claim, moved = excluded.moved,
             judged = excluded.judged, unclaimed = excluded.unclaimed"
     );
     /// The first that no other transaction has locked, and it is locked.
-    FirstReady = concat!("SELECT ", shard!(), " FROM shard WHERE state = 1 AND link = $1 ORDER BY rank, id LIMIT 1
-        FOR UPDATE SKIP LOCKED");
+    FirstReady = concat!("SELECT ", shard!(), " FROM shard WHERE state = 1 AND link = $1
+        AND campaign <> ALL (string_to_array($2, ',')::bigint[]) ORDER BY rank, id LIMIT 1 FOR UPDATE SKIP LOCKED");
     FirstPlanned = concat!("SELECT ", shard!(), " FROM shard WHERE state = 0 AND campaign = $1 AND link = $2
         AND (not_before <= $3 OR not_before > $4) ORDER BY id LIMIT 1");
     CountReady = "SELECT count(*) FROM shard WHERE state = 1 AND link = $1";
@@ -151,16 +161,54 @@ statements! {
     Notice = concat!("SELECT ", notice!(), " FROM notice WHERE number = $1");
     /// The first that no other transaction has locked, and it is locked.
     FirstNotice = concat!("SELECT ", notice!(), " FROM notice
-        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
-        FOR UPDATE SKIP LOCKED");
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3)
+        AND campaign <> ALL (string_to_array($4, ',')::bigint[]) ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED");
     /// Finds again the one that this transaction has locked.
     GiveUpFirstNotice = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
-        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3) ORDER BY number LIMIT 1
-        FOR UPDATE SKIP LOCKED)";
-    CountNotices = "SELECT count(*) FROM notice WHERE campaign = $1 AND hook = $2 AND given_up = 0";
+        WHERE given_up = 0 AND hook = $1 AND (not_before <= $2 OR not_before > $3)
+        AND campaign <> ALL (string_to_array($4, ',')::bigint[]) ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)";
+    /// The ends of campaigns, of kind 1, are not among them.
+    TrimWaiting = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
+        WHERE campaign = $1 AND hook = $2 AND given_up = 0 AND kind <> 1 ORDER BY number OFFSET $3)";
     TrimGivenUp = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
         WHERE campaign = $1 AND hook = $2 AND given_up <> 0 ORDER BY number DESC OFFSET $3)";
     Notices = concat!("SELECT ", notice!(), " FROM notice WHERE campaign = $1 AND number > $2 ORDER BY number LIMIT $3");
+
+    Verification = "SELECT shard, campaign, last, entry, claim, until, failed, unlisted_kind, unlisted_files,
+        unlisted_bytes FROM verification WHERE shard = $1";
+    PutVerification = "INSERT INTO verification (shard, campaign, last, entry, claim, until, failed, unlisted_kind,
+            unlisted_files, unlisted_bytes)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        ON CONFLICT (shard) DO UPDATE SET campaign = excluded.campaign, last = excluded.last,
+            entry = excluded.entry, claim = excluded.claim, until = excluded.until, failed = excluded.failed,
+            unlisted_kind = excluded.unlisted_kind, unlisted_files = excluded.unlisted_files,
+            unlisted_bytes = excluded.unlisted_bytes";
+    /// The first whose shard no other transaction has locked, and it is locked.
+    FirstToVerify = "SELECT s.id, CASE WHEN v.last IS NULL OR v.last > $2 THEN 0 ELSE v.last END AS read
+        FROM shard s LEFT JOIN verification v ON v.shard = s.id
+        WHERE s.campaign = $1 AND s.state IN (3, 4) AND s.done_files > 0
+        AND (v.until IS NULL OR (v.until <= $3 OR v.until > $4) AND (v.failed < $5 OR v.failed > $2)) ORDER BY read, s.id LIMIT 1
+        FOR UPDATE OF s SKIP LOCKED";
+    VerificationSums = "SELECT coalesce(sum(files), 0)::bigint, coalesce(sum(bytes), 0)::bigint,
+            coalesce(sum(files) FILTER (WHERE read = 0), 0)::bigint,
+            coalesce(sum(bytes) FILTER (WHERE read = 0), 0)::bigint,
+            coalesce(sum(files) FILTER (WHERE read > 0 AND read < $3), 0)::bigint,
+            coalesce(sum(bytes) FILTER (WHERE read > 0 AND read < $3), 0)::bigint,
+            min(read) FILTER (WHERE read > 0)
+        FROM (SELECT s.done_files AS files, s.done_bytes AS bytes,
+                CASE WHEN v.last IS NULL OR v.last > $2 THEN 0 ELSE v.last END AS read
+            FROM shard s LEFT JOIN verification v ON v.shard = s.id
+            WHERE s.campaign = $1 AND s.state IN (3, 4) AND s.done_files > 0) AS delivered";
+    BadFilesOf = "SELECT shard, path, campaign, files, bytes, kind, message, first, last FROM bad_file
+        WHERE shard = $1 ORDER BY path";
+    PutBadFile = "INSERT INTO bad_file (shard, path, campaign, files, bytes, kind, message, first, last)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (shard, sha256(path)) DO UPDATE SET campaign = excluded.campaign, files = excluded.files,
+            bytes = excluded.bytes, kind = excluded.kind, message = excluded.message, first = excluded.first,
+            last = excluded.last";
+    RemoveBadFile = "DELETE FROM bad_file WHERE shard = $1 AND sha256(path) = sha256($2)";
+    BadSums = "SELECT kind, sum(files)::bigint, sum(bytes)::bigint FROM bad_file WHERE campaign = $1
+        GROUP BY kind ORDER BY kind";
 
     Leader = "SELECT term, holder, until FROM leader";
     PutLeader = "INSERT INTO leader (one, term, holder, until) VALUES (1, $1, $2, $3)

@@ -1,17 +1,21 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: SQLite's answers. Each statement is prepared once for a
-//! connection. Must not know a rule, nor how a transaction begins and ends.
+//! connection. `verification` has those about delivered files. Must not know a rule, nor how a
+//! transaction begins and ends.
+
+mod verification;
 
 use std::path::Path;
 
 use longhaul_jobs::columns::{
-    Columns, columns_of_link_state, columns_of_place, number, number_of_campaign_state, number_of_fault_state,
-    number_of_kind, number_of_notice, text_of_hold,
+    Columns, bytes_of_roots, columns_of_link_state, columns_of_place, number, number_of_campaign_state,
+    number_of_fault_state, number_of_kind, number_of_notice, text_of_campaigns, text_of_hold,
 };
 use longhaul_jobs::{
-    Campaign, CampaignId, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId, Micros, Notice,
-    OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId,
+    Campaign, CampaignId, CampaignSignature, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId,
+    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardState,
+    ShardSum, Site, SiteId,
 };
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
@@ -120,6 +124,28 @@ impl Rows for SqliteRows<'_> {
         )
     }
 
+    fn queue_id(&mut self) -> Answer<Option<QueueId>> {
+        self.one("SELECT id FROM queue_id", &[], |columns| columns.queue_id())
+    }
+
+    fn put_queue_id(&mut self, id: QueueId) -> Answer<()> {
+        self.write("INSERT OR REPLACE INTO queue_id VALUES (1, ?)", params![id.0])
+    }
+
+    fn signature(&mut self, campaign: CampaignId) -> Answer<Option<CampaignSignature>> {
+        let statement = "SELECT * FROM signature WHERE campaign = ?";
+        self.one(statement, params![number(campaign.0)?], |columns| columns.signature())
+    }
+
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Answer<()> {
+        let CampaignSignature { campaign, owner, at, spec, manifest } = signature;
+        let (roots, manifest) = (manifest.as_ref().map(bytes_of_roots), manifest.as_ref().map(|of| of.signature));
+        self.write(
+            "INSERT OR REPLACE INTO signature VALUES (?, ?, ?, ?, ?, ?)",
+            params![number(campaign.0)?, owner, number(at.0)?, spec, roots, manifest],
+        )
+    }
+
     fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
         let Segment { campaign, number: at, digest, total } = segment;
         self.write(
@@ -170,6 +196,21 @@ impl Rows for SqliteRows<'_> {
             "INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?)",
             params![number(site.id.0)?, site.name, site.movers_in, site.movers_out],
         )
+    }
+
+    fn site_above(&mut self, host: SiteId) -> Answer<Option<SiteId>> {
+        let statement = "SELECT above FROM site_above WHERE host = ?";
+        self.one(statement, params![number(host.0)?], |columns| columns.count().map(SiteId))
+    }
+
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Answer<()> {
+        match above {
+            Some(above) => {
+                let values = params![number(host.0)?, number(above.0)?];
+                self.write("INSERT OR REPLACE INTO site_above VALUES (?, ?)", values)
+            }
+            None => self.write("DELETE FROM site_above WHERE host = ?", params![number(host.0)?]),
+        }
     }
 
     fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
@@ -264,9 +305,13 @@ impl Rows for SqliteRows<'_> {
         )
     }
 
-    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
-        let statement = format!("SELECT {SHARD} FROM shard WHERE state = 1 AND link = ? ORDER BY rank, id LIMIT 1");
-        self.one(&statement, params![number(link.0)?], |columns| columns.shard())
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
+        let statement = format!(
+            "SELECT {SHARD} FROM shard WHERE state = 1 AND link = ?
+            AND campaign NOT IN (SELECT value FROM json_each('[' || ? || ']')) ORDER BY rank, id LIMIT 1"
+        );
+        let passed_over = text_of_campaigns(passed_over);
+        self.one(&statement, params![number(link.0)?, passed_over], |columns| columns.shard())
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
@@ -405,24 +450,25 @@ impl Rows for SqliteRows<'_> {
         self.one("SELECT * FROM notice WHERE number = ?", params![number(at)?], |columns| columns.notice())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        let (now, latest) = bounds(due)?;
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        let ((now, latest), passed_over) = (bounds(due)?, text_of_campaigns(passed_over));
         let statement = "SELECT * FROM notice WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?)
-            ORDER BY number LIMIT 1";
-        self.one(statement, params![hook.as_str(), now, latest], |columns| columns.notice())
+            AND campaign NOT IN (SELECT value FROM json_each('[' || ? || ']')) ORDER BY number LIMIT 1";
+        self.one(statement, params![hook.as_str(), now, latest, passed_over], |columns| columns.notice())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        let (now, latest) = bounds(due)?;
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        let ((now, latest), passed_over) = (bounds(due)?, text_of_campaigns(passed_over));
         let statement = "UPDATE notice SET given_up = 1 WHERE number = (SELECT number FROM notice
-            WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?) ORDER BY number LIMIT 1)";
-        self.write(statement, params![hook.as_str(), now, latest])
+            WHERE given_up = 0 AND hook = ? AND (not_before <= ? OR not_before > ?)
+            AND campaign NOT IN (SELECT value FROM json_each('[' || ? || ']')) ORDER BY number LIMIT 1)";
+        self.write(statement, params![hook.as_str(), now, latest, passed_over])
     }
 
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
-        let statement = "SELECT count(*) FROM notice WHERE campaign = ? AND hook = ? AND given_up = 0";
-        let values = params![number(campaign.0)?, hook.as_str()];
-        Ok(self.one(statement, values, |columns| columns.count())?.unwrap_or(0))
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {
+        let statement = "DELETE FROM notice WHERE number IN (SELECT number FROM notice
+            WHERE campaign = ? AND hook = ? AND given_up = 0 AND kind <> 1 ORDER BY number LIMIT -1 OFFSET ?)";
+        self.write(statement, params![number(campaign.0)?, hook.as_str(), number(kept)?])
     }
 
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {

@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 3] = [FIRST, SECOND, THIRD];
+pub(crate) const MIGRATIONS: [&str; 6] = [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -56,7 +56,7 @@ CREATE TABLE shard (
     entry_first INTEGER NOT NULL, entry_end INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
     done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL, failed_files INTEGER NOT NULL,
     failed_bytes INTEGER NOT NULL, state INTEGER NOT NULL, mover BLOB, lease_until INTEGER, hold TEXT,
-    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, again INTEGER NOT NULL, lapses INTEGER NOT NULL,
+    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, failed INTEGER NOT NULL, lapses INTEGER NOT NULL,
     breaks INTEGER NOT NULL, fence INTEGER NOT NULL, claim BLOB NOT NULL, moved INTEGER NOT NULL,
     judged INTEGER NOT NULL
 ) STRICT;
@@ -109,6 +109,33 @@ CREATE INDEX notice_due ON notice (hook, number) WHERE given_up = 0;
 CREATE INDEX notice_campaign ON notice (campaign, number);
 ";
 
+/// The signatures of campaigns, and the id by which they know the queue.
+const SIGNATURES: &str = "
+CREATE TABLE queue_id (one INTEGER PRIMARY KEY CHECK (one = 1), id BLOB NOT NULL) STRICT;
+CREATE TABLE signature (
+    campaign INTEGER PRIMARY KEY, owner BLOB NOT NULL, at INTEGER NOT NULL, spec BLOB NOT NULL, roots BLOB,
+    manifest BLOB
+) STRICT;
+";
+
+/// The sites of hosts.
+const SITES: &str = "CREATE TABLE site_above (host INTEGER PRIMARY KEY, above INTEGER NOT NULL) STRICT";
+
+/// The readings of shards at their destinations, and the files that are bad there.
+const VERIFICATIONS: &str = "
+CREATE TABLE verification (
+    shard INTEGER PRIMARY KEY, campaign INTEGER NOT NULL, last INTEGER NOT NULL, entry INTEGER NOT NULL,
+    claim BLOB NOT NULL, until INTEGER NOT NULL, failed INTEGER NOT NULL, unlisted_kind INTEGER NOT NULL,
+    unlisted_files INTEGER NOT NULL, unlisted_bytes INTEGER NOT NULL
+) STRICT;
+CREATE TABLE bad_file (
+    shard INTEGER NOT NULL, path BLOB NOT NULL, campaign INTEGER NOT NULL, files INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, kind INTEGER NOT NULL, message TEXT NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, PRIMARY KEY (shard, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
+";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -148,7 +175,8 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 4] = [FIRST, SECOND, THIRD, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 7] =
+        [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -162,7 +190,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 4, known: 3, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 7, known: 6, .. }), "{refused}");
     }
 
     #[test]

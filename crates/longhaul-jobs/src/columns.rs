@@ -7,13 +7,16 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 
 use crate::codes::code_of_name;
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, ShardId, SiteId};
-use crate::rows::{
-    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookKey, Leader, Lease, Link, LinkState,
-    Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment,
-    Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+use crate::ids::{
+    Amount, CampaignId, CampaignKey, Claim, ClaimId, Fence, LinkId, Micros, MoverId, QueueId, ShardId, SiteId,
 };
-use crate::store::{FaultSum, ShardSum};
+use crate::rows::{
+    BackOff, BadFile, BadKind, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold,
+    HookKey, Leader, Lease, Link, LinkState, ManifestSignature, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard,
+    OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn,
+    Site, Tries, UnlistedBad, Verification, Weight,
+};
+use crate::store::{BadSum, FaultSum, ShardSum, VerificationSums};
 
 /// The cells of a row that a backend read, from left to right. `None` stands for a cell without a
 /// value; a cell of another type is a [`JobsError::BadRow`].
@@ -123,6 +126,29 @@ impl<'a> Columns<'a> {
             omitted: self.count()?,
             hooks: self.text()?.parse().map_err(|_| bad("hooks are none"))?,
         })
+    }
+
+    /// A row of `signature`.
+    pub fn signature(&mut self) -> Read<CampaignSignature> {
+        let (campaign, owner, at) = (CampaignId(self.count()?), self.bytes()?, self.micros()?);
+        let (spec, roots, manifest) = (self.bytes()?, self.0.bytes()?, self.maybe_bytes()?);
+        let manifest = match (roots, manifest) {
+            (None, None) => None,
+            (Some(roots), Some(signature)) => {
+                let (whole, rest) = roots.as_chunks::<32>();
+                if !rest.is_empty() {
+                    return Err(JobsError::BadRow("digests of manifests are cut off"));
+                }
+                Some(ManifestSignature { roots: whole.to_vec(), signature })
+            }
+            _ => return Err(JobsError::BadRow("the signature of manifests is one half")),
+        };
+        Ok(CampaignSignature { campaign, owner, at, spec, manifest })
+    }
+
+    /// The id of a queue.
+    pub fn queue_id(&mut self) -> Read<QueueId> {
+        Ok(QueueId(self.bytes()?))
     }
 
     /// A row of `omitted`.
@@ -256,6 +282,56 @@ impl<'a> Columns<'a> {
         })
     }
 
+    /// A row of `verification`.
+    pub fn verification(&mut self) -> Read<Verification> {
+        Ok(Verification {
+            shard: ShardId(self.count()?),
+            campaign: CampaignId(self.count()?),
+            last: self.micros()?,
+            entry: self.count()?,
+            claim: ClaimId(self.bytes()?),
+            until: self.micros()?,
+            failed: self.micros()?,
+            unlisted: self.unlisted()?,
+        })
+    }
+
+    /// The columns about bad files that have no rows. The kind of none of them means nothing.
+    fn unlisted(&mut self) -> Read<Option<UnlistedBad>> {
+        let (worst, amount) = (self.bad_kind()?, self.amount()?);
+        Ok((amount.files > 0).then_some(UnlistedBad { worst, amount }))
+    }
+
+    /// The shard that is verified next, and the end of its last reading.
+    pub fn to_verify(&mut self) -> Read<(ShardId, Micros)> {
+        Ok((ShardId(self.count()?), self.micros()?))
+    }
+
+    /// Sums over delivered files.
+    pub fn verification_sums(&mut self) -> Read<VerificationSums> {
+        let (total, never, stale) = (self.amount()?, self.amount()?, self.amount()?);
+        Ok(VerificationSums { total, never, stale, oldest: self.maybe_count()?.map(Micros) })
+    }
+
+    /// A row of `bad_file`.
+    pub fn bad_file(&mut self) -> Read<BadFile> {
+        let (shard, path, campaign) = (ShardId(self.count()?), self.long()?, CampaignId(self.count()?));
+        let (files, bytes, kind) = (self.count()?, self.count()?, self.bad_kind()?);
+        let (message, first, last) = (PlainText::from(self.text()?), self.micros()?, self.micros()?);
+        Ok(BadFile { shard, campaign, path, files, bytes, kind, message, first, last })
+    }
+
+    /// Sums over bad files of one kind.
+    pub fn bad_sum(&mut self) -> Read<BadSum> {
+        Ok(BadSum { kind: self.bad_kind()?, amount: self.amount()? })
+    }
+
+    fn bad_kind(&mut self) -> Read<BadKind> {
+        let number = self.0.number()?.ok_or(NO_VALUE)?;
+        let kind = BadKind::ALL.into_iter().find(|kind| number_of_bad_kind(*kind) == number);
+        kind.ok_or(JobsError::BadRow("there is no such kind of a bad file"))
+    }
+
     /// A row of `notice`.
     pub fn notice(&mut self) -> Read<Notice> {
         Ok(Notice {
@@ -275,6 +351,7 @@ impl<'a> Columns<'a> {
 
     fn notice_event(&mut self) -> Read<NoticeEvent> {
         let kind = NoticeKind::ALL.get(self.small()? as usize).copied();
+        let kind = kind.ok_or(JobsError::BadRow("there is no such event"))?;
         let (shard, link, fence) = (self.maybe_count()?, self.maybe_count()?, self.maybe_count()?);
         let shard = match (shard, link, fence) {
             (Some(id), Some(link), Some(fence)) => {
@@ -283,9 +360,9 @@ impl<'a> Columns<'a> {
             _ => None,
         };
         Ok(NoticeEvent {
-            kind: kind.ok_or(JobsError::BadRow("there is no such event"))?,
+            kind,
             shard,
-            state: PlainText::from(self.text()?),
+            state: PlainText::from(state_of_notice(kind, &self.text()?)?),
             total: self.amount()?,
             done: self.amount()?,
             failed: self.amount()?,
@@ -375,6 +452,33 @@ pub const fn number_of_fault_state(state: FaultState) -> i64 {
     }
 }
 
+/// The name of a state to which a shard or a campaign came. Hooks are given no other text that
+/// somebody wrote there.
+fn state_of_notice(kind: NoticeKind, text: &str) -> Read<&'static str> {
+    let of_shards = ShardKind::ALL.map(ShardKind::name);
+    let of_campaigns = CampaignState::ALL.map(CampaignState::name);
+    let mut known = match kind {
+        NoticeKind::Shard | NoticeKind::Fault => of_shards.iter(),
+        NoticeKind::Campaign => of_campaigns.iter(),
+    };
+    known.find(|name| **name == text).copied().ok_or(JobsError::BadRow("an event has no such state"))
+}
+
+/// The columns about bad files that have no rows: the kind, the files, the bytes.
+pub fn columns_of_unlisted(unlisted: Option<UnlistedBad>) -> (i64, Amount) {
+    unlisted.map_or((0, Amount::default()), |unlisted| (number_of_bad_kind(unlisted.worst), unlisted.amount))
+}
+
+/// The column `kind` of a bad file.
+pub const fn number_of_bad_kind(kind: BadKind) -> i64 {
+    match kind {
+        BadKind::Lost => 0,
+        BadKind::Changed => 1,
+        BadKind::Damaged => 2,
+        BadKind::Unread => 3,
+    }
+}
+
 /// The column `kind` of a notice: its place among all kinds.
 pub const fn number_of_notice(kind: NoticeKind) -> i64 {
     match kind {
@@ -382,6 +486,17 @@ pub const fn number_of_notice(kind: NoticeKind) -> i64 {
         NoticeKind::Campaign => 1,
         NoticeKind::Fault => 2,
     }
+}
+
+/// The column `roots` of a signature.
+pub fn bytes_of_roots(signature: &ManifestSignature) -> Vec<u8> {
+    signature.roots.concat()
+}
+
+/// Campaigns that are passed over, as a text that databases read: their numbers, with commas
+/// between them.
+pub fn text_of_campaigns(campaigns: &[CampaignId]) -> String {
+    campaigns.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// The column `hold` of a shard.
@@ -409,4 +524,23 @@ fn hold_of_text(text: &str) -> Option<Hold> {
 
 fn blame_of_name(name: &str) -> Option<Blame> {
     [Blame::Local, Blame::Peer, Blame::Path, Blame::Bug].into_iter().find(|blame| blame.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_name_of_a_state_and_no_other_text() {
+        assert_eq!(state_of_notice(NoticeKind::Shard, "partial").unwrap(), "partial");
+        assert_eq!(state_of_notice(NoticeKind::Campaign, "cancelled").unwrap(), "cancelled");
+        for (kind, text) in [
+            (NoticeKind::Campaign, "partial"),
+            (NoticeKind::Fault, "running"),
+            (NoticeKind::Shard, "$(reboot)"),
+            (NoticeKind::Shard, ""),
+        ] {
+            assert!(matches!(state_of_notice(kind, text), Err(JobsError::BadRow(_))), "{text}");
+        }
+    }
 }

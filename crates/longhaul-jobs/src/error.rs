@@ -32,6 +32,9 @@ pub enum JobsError {
     /// There is no such site.
     #[error("there is no site {}", .0.0)]
     NoSite(SiteId),
+    /// The site cannot be as it is wished.
+    #[error("the site '{0}' cannot be so: {1}")]
+    BadSite(String, &'static str),
     /// There is no such shard.
     #[error("there is no shard {}", .0.0)]
     NoShard(ShardId),
@@ -46,6 +49,10 @@ pub enum JobsError {
     /// Another planner of the campaign was stopped meanwhile, and took back what it had added.
     #[error("another planner of campaign {} was stopped, and took its segments back", .0.0)]
     PlanTakenBack(CampaignId),
+    /// The store gives back something else than what was written to it, or than what was read
+    /// before: somebody else writes to it too, and nothing is signed there.
+    #[error("the queue gives back something else than what was written to it: {0}")]
+    Altered(&'static str),
     /// A mover's figures do not add up to the shard.
     #[error(
         "shard {} has {} files with {} bytes, and {} files with {} bytes are accounted for",

@@ -13,6 +13,11 @@ pub struct CampaignId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CampaignKey(pub [u8; 16]);
 
+/// 16 random bytes by which the signatures of a queue's campaigns know it. A campaign that was
+/// copied to another queue has the wrong ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub [u8; 16]);
+
 /// A shard's number in its store. Numbers of the shards of a campaign grow in the order of its
 /// manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

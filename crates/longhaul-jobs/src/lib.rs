@@ -16,6 +16,7 @@ pub mod gate;
 pub mod ids;
 pub mod left;
 pub mod memory;
+pub mod pace;
 pub mod plan;
 pub mod queue;
 pub mod retry;
@@ -28,16 +29,19 @@ pub use calendar::{Allowance, Calendar, CalendarError};
 pub use error::JobsError;
 pub use gate::{Gate, GateAction, Kept};
 pub use ids::{
-    Amount, CampaignId, CampaignKey, Claim, ClaimId, Due, Fence, LinkId, Micros, MoverId, SessionId, ShardId, SiteId,
+    Amount, CampaignId, CampaignKey, Claim, ClaimId, Due, Fence, LinkId, Micros, MoverId, QueueId, SessionId, ShardId,
+    SiteId,
 };
 pub use left::{FaultLeft, Left, LinkLeft, TimeLeft};
 pub use memory::Memory;
+pub use pace::{Pace, pace};
 pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
-    BackOff, Campaign, CampaignState, Delivery, FailedFile, FaultState, Hold, HookError, HookKey, HookWish, HookWishes,
-    Leader, Lease, Link, LinkState, Meter, Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit,
-    PermitPlace, Priority, Segment, Shard, ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, Weight,
+    BackOff, BadFile, BadKind, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold,
+    HookError, HookKey, HookWish, HookWishes, Leader, Lease, Link, LinkState, ManifestSignature, Meter, Notice,
+    NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind,
+    ShardNews, ShardState, ShardTurn, Site, Tries, UnlistedBad, Verification, Weight,
 };
-pub use store::{FaultSum, Rows, ShardSum, Store};
+pub use store::{BadSum, FaultSum, Rows, ShardSum, Store, VerificationRows, VerificationSums};
 pub use tenure::Tenure;

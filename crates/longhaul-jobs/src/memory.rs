@@ -1,15 +1,18 @@
 //! The store that lies in memory: for tests, simulators and trials. Nothing of it outlives it.
 //!
+//! `verification` has the rows about delivered files.
 //! In: transactions, and the time that whoever owns it sets. Out: rows. Must not know a rule; other
 //! backends are held against it.
+
+mod verification;
 
 use std::collections::BTreeMap;
 
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ROW_NUMBER_MAX, ShardId, SiteId};
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, QueueId, ROW_NUMBER_MAX, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName, Permit, PermitPlace, Segment, Shard,
-    ShardKind, ShardState, Site,
+    BadFile, Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, NoticeKind,
+    OmittedName, Permit, PermitPlace, Segment, Shard, ShardKind, ShardState, Site, Verification,
 };
 use crate::store::{FaultSum, Rows, ShardSum, Store};
 
@@ -19,16 +22,24 @@ pub struct Memory {
     /// The time by its clock.
     pub now: Micros,
     last_number: u64,
-    campaigns: BTreeMap<CampaignId, Campaign>,
+    campaigns: CampaignRows,
     listed: ListedRows,
-    sites: BTreeMap<SiteId, Site>,
+    sites: SiteRows,
     links: BTreeMap<LinkId, Link>,
     shares: BTreeMap<(CampaignId, LinkId), u64>,
     shards: BTreeMap<ShardId, Shard>,
     permits: BTreeMap<(PermitPlace, u32), Permit>,
-    faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    files: FileRows,
     notices: BTreeMap<u64, Notice>,
     leader: Option<Leader>,
+}
+
+/// The rows of single files, and of the readings that find them bad.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct FileRows {
+    faults: BTreeMap<(ShardId, Vec<u8>), FailedFile>,
+    verifications: BTreeMap<ShardId, Verification>,
+    bad: BTreeMap<(ShardId, Vec<u8>), BadFile>,
 }
 
 /// The rows of what planners listed.
@@ -36,6 +47,21 @@ pub struct Memory {
 struct ListedRows {
     segments: BTreeMap<(CampaignId, u64), Segment>,
     omitted: BTreeMap<(CampaignId, u64, String), OmittedName>,
+}
+
+/// The rows of sites, and the sites of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SiteRows {
+    rows: BTreeMap<SiteId, Site>,
+    above: BTreeMap<SiteId, SiteId>,
+}
+
+/// The rows of campaigns, and of what their owners signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct CampaignRows {
+    queue: Option<QueueId>,
+    rows: BTreeMap<CampaignId, Campaign>,
+    signatures: BTreeMap<CampaignId, CampaignSignature>,
 }
 
 impl Memory {
@@ -61,7 +87,7 @@ impl Memory {
 
     /// All failed files.
     pub fn all_faults(&self) -> impl Iterator<Item = &FailedFile> {
-        self.faults.values()
+        self.files.faults.values()
     }
 }
 
@@ -102,20 +128,39 @@ impl Rows for Memory {
     }
 
     fn campaign(&mut self, id: CampaignId) -> Result<Option<Campaign>, JobsError> {
-        Ok(self.campaigns.get(&id).cloned())
+        Ok(self.campaigns.rows.get(&id).cloned())
     }
 
     fn campaigns(&mut self) -> Result<Vec<Campaign>, JobsError> {
-        Ok(self.campaigns.values().cloned().collect())
+        Ok(self.campaigns.rows.values().cloned().collect())
     }
 
     fn campaign_ids(&mut self) -> Result<Vec<CampaignId>, JobsError> {
-        Ok(self.campaigns.keys().copied().collect())
+        Ok(self.campaigns.rows.keys().copied().collect())
     }
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError> {
         bounded(&[campaign.id.0, campaign.deadline.map_or(0, |deadline| deadline.0), campaign.omitted])?;
-        self.campaigns.insert(campaign.id, campaign.clone());
+        self.campaigns.rows.insert(campaign.id, campaign.clone());
+        Ok(())
+    }
+
+    fn queue_id(&mut self) -> Result<Option<QueueId>, JobsError> {
+        Ok(self.campaigns.queue)
+    }
+
+    fn put_queue_id(&mut self, id: QueueId) -> Result<(), JobsError> {
+        self.campaigns.queue = Some(id);
+        Ok(())
+    }
+
+    fn signature(&mut self, campaign: CampaignId) -> Result<Option<CampaignSignature>, JobsError> {
+        Ok(self.campaigns.signatures.get(&campaign).cloned())
+    }
+
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Result<(), JobsError> {
+        bounded(&[signature.at.0])?;
+        self.campaigns.signatures.insert(signature.campaign, signature.clone());
         Ok(())
     }
 
@@ -146,15 +191,27 @@ impl Rows for Memory {
     }
 
     fn site(&mut self, id: SiteId) -> Result<Option<Site>, JobsError> {
-        Ok(self.sites.get(&id).cloned())
+        Ok(self.sites.rows.get(&id).cloned())
     }
 
     fn sites(&mut self) -> Result<Vec<Site>, JobsError> {
-        Ok(self.sites.values().cloned().collect())
+        Ok(self.sites.rows.values().cloned().collect())
     }
 
     fn put_site(&mut self, site: &Site) -> Result<(), JobsError> {
-        self.sites.insert(site.id, site.clone());
+        self.sites.rows.insert(site.id, site.clone());
+        Ok(())
+    }
+
+    fn site_above(&mut self, host: SiteId) -> Result<Option<SiteId>, JobsError> {
+        Ok(self.sites.above.get(&host).copied())
+    }
+
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Result<(), JobsError> {
+        match above {
+            Some(above) => self.sites.above.insert(host, above),
+            None => self.sites.above.remove(&host),
+        };
         Ok(())
     }
 
@@ -202,8 +259,9 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError> {
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Result<Option<Shard>, JobsError> {
         let ready = self.shards.values().filter(|shard| shard.link == link && shard.state == ShardState::Ready);
+        let ready = ready.filter(|shard| !passed_over.contains(&shard.campaign));
         Ok(ready.min_by_key(|shard| (shard.turn.rank, shard.id)).cloned())
     }
 
@@ -270,23 +328,23 @@ impl Rows for Memory {
     }
 
     fn faults_of(&mut self, shard: ShardId) -> Result<Vec<FailedFile>, JobsError> {
-        Ok(self.faults.values().filter(|fault| fault.shard == shard).cloned().collect())
+        Ok(self.files.faults.values().filter(|fault| fault.shard == shard).cloned().collect())
     }
 
     fn put_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
         bounded(&[fault.bytes, fault.first.0, fault.last.0])?;
-        self.faults.insert((fault.shard, fault.path.clone()), fault.clone());
+        self.files.faults.insert((fault.shard, fault.path.clone()), fault.clone());
         Ok(())
     }
 
     fn remove_fault(&mut self, fault: &FailedFile) -> Result<(), JobsError> {
-        self.faults.remove(&(fault.shard, fault.path.clone()));
+        self.files.faults.remove(&(fault.shard, fault.path.clone()));
         Ok(())
     }
 
     fn fault_sums(&mut self, campaign: CampaignId) -> Result<Vec<FaultSum>, JobsError> {
         let mut sums: BTreeMap<(&str, FaultState), FaultSum> = BTreeMap::new();
-        for fault in self.faults.values().filter(|fault| fault.campaign == campaign) {
+        for fault in self.files.faults.values().filter(|fault| fault.campaign == campaign) {
             let fresh = FaultSum { code: fault.code, state: fault.state, amount: Amount::default() };
             let row = sums.entry((fault.code.name(), fault.state)).or_insert(fresh);
             row.amount = sum(row.amount, Amount { files: 1, bytes: fault.bytes })?;
@@ -312,21 +370,33 @@ impl Rows for Memory {
         Ok(self.notices.get(&number).cloned())
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError> {
+    fn first_notice(
+        &mut self,
+        hook: &HookKey,
+        due: Due,
+        passed_over: &[CampaignId],
+    ) -> Result<Option<Notice>, JobsError> {
         let is_due = |notice: &&Notice| !notice.delivery.given_up && due.has_passed(notice.delivery.not_before);
-        Ok(self.notices.values().filter(|notice| notice.hook == *hook).find(is_due).cloned())
+        let mut of_hook = self.notices.values().filter(|notice| notice.hook == *hook).filter(is_due);
+        Ok(of_hook.find(|notice| !passed_over.contains(&notice.campaign)).cloned())
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError> {
-        let Some(mut notice) = self.first_notice(hook, due)? else { return Ok(()) };
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Result<(), JobsError> {
+        let Some(mut notice) = self.first_notice(hook, due, passed_over)? else { return Ok(()) };
         notice.delivery.given_up = true;
         self.put_notice(&notice)
     }
 
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Result<u64, JobsError> {
-        let is_meant =
-            |notice: &&Notice| (notice.campaign, &notice.hook) == (campaign, hook) && !notice.delivery.given_up;
-        Ok(self.notices.values().filter(is_meant).count() as u64)
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Result<(), JobsError> {
+        let is_meant = |notice: &&Notice| {
+            let waits = !notice.delivery.given_up && notice.event.kind != NoticeKind::Campaign;
+            (notice.campaign, &notice.hook) == (campaign, hook) && waits
+        };
+        let waiting = self.notices.values().filter(is_meant).map(|notice| notice.number);
+        for number in waiting.skip(kept as usize).collect::<Vec<_>>() {
+            self.notices.remove(&number);
+        }
+        Ok(())
     }
 
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Result<(), JobsError> {

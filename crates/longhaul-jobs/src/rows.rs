@@ -14,9 +14,12 @@ use crate::retry::RetryRules;
 
 mod link;
 mod notice;
-
+mod signature;
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
+pub use signature::{CampaignSignature, ManifestSignature};
+mod verification;
+pub use verification::{BadFile, BadKind, UnlistedBad, Verification};
 
 /// A campaign: sources, destinations and the rules by which its shards are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -357,6 +360,15 @@ pub struct Leader {
 }
 
 impl CampaignState {
+    /// All states.
+    pub const ALL: [CampaignState; 5] = [
+        CampaignState::Planning,
+        CampaignState::Running,
+        CampaignState::Held,
+        CampaignState::Done,
+        CampaignState::Cancelled,
+    ];
+
     /// The name that people see.
     pub const fn name(self) -> &'static str {
         match self {

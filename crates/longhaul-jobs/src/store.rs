@@ -6,10 +6,10 @@
 use longhaul_core::FaultCode;
 
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, ShardId, SiteId};
+use crate::ids::{Amount, CampaignId, Due, LinkId, Micros, QueueId, ShardId, SiteId};
 use crate::rows::{
-    Campaign, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName, Permit, PermitPlace, Segment, Shard,
-    ShardKind, Site,
+    BadFile, BadKind, Campaign, CampaignSignature, FailedFile, FaultState, HookKey, Leader, Link, Notice, OmittedName,
+    Permit, PermitPlace, Segment, Shard, ShardKind, Site, Verification,
 };
 
 /// A place where the queue's rows are kept.
@@ -53,8 +53,66 @@ pub struct FaultSum {
     pub amount: Amount,
 }
 
+/// The sums of what was delivered of a campaign, by its last readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerificationSums {
+    /// All that stands of settled shards.
+    pub total: Amount,
+    /// The part of shards that were never read whole.
+    pub never: Amount,
+    /// The part of shards that were last read before the time that was asked for.
+    pub stale: Amount,
+    /// The oldest of the last readings. `None`: nothing was read.
+    pub oldest: Option<Micros>,
+}
+
+/// The sums of a campaign's bad files of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadSum {
+    /// The kind.
+    pub kind: BadKind,
+    /// Files, and their bytes by the manifest.
+    pub amount: Amount,
+}
+
+/// The rows about delivered files, in one transaction. A time of a last reading that is later than
+/// `believed` was noted by a clock that ran ahead, and counts as never.
+pub trait VerificationRows {
+    /// The readings of a shard.
+    fn verification(&mut self, shard: ShardId) -> Result<Option<Verification>, JobsError>;
+    /// Writes the readings of a shard.
+    fn put_verification(&mut self, row: &Verification) -> Result<(), JobsError>;
+    /// The shard that was read last the longest time ago, of those that are settled, of which
+    /// something stands, which no verifier has, and of which no try failed since a time, with the
+    /// end of that reading: 0 for never. `times` are `believed` and that time. Of several it is the
+    /// one with the lowest number. A backend with row locks gives the first that no other
+    /// transaction has locked, and locks it.
+    fn first_to_verify(
+        &mut self,
+        campaign: CampaignId,
+        leases: Due,
+        times: (Micros, Micros),
+    ) -> Result<Option<(ShardId, Micros)>, JobsError>;
+    /// Sums over what was delivered of a campaign.
+    fn verification_sums(
+        &mut self,
+        campaign: CampaignId,
+        stale_before: Micros,
+        believed: Micros,
+    ) -> Result<VerificationSums, JobsError>;
+
+    /// The bad files of a shard, in the order of their paths.
+    fn bad_files_of(&mut self, shard: ShardId) -> Result<Vec<BadFile>, JobsError>;
+    /// Writes a bad file.
+    fn put_bad_file(&mut self, file: &BadFile) -> Result<(), JobsError>;
+    /// Removes a bad file.
+    fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Result<(), JobsError>;
+    /// Sums over the bad files of a campaign, by kind.
+    fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError>;
+}
+
 /// The rows of one transaction. Lists come in the order of the numbers of their rows.
-pub trait Rows {
+pub trait Rows: VerificationRows {
     /// The time by the clock of the store, the same throughout a transaction.
     fn now(&mut self) -> Result<Micros, JobsError>;
     /// A number that was never given out before, of a row or a rank.
@@ -68,6 +126,14 @@ pub trait Rows {
     fn campaign_ids(&mut self) -> Result<Vec<CampaignId>, JobsError>;
     /// Writes a campaign.
     fn put_campaign(&mut self, campaign: &Campaign) -> Result<(), JobsError>;
+    /// The id of the queue. `None` before the first campaign is signed.
+    fn queue_id(&mut self) -> Result<Option<QueueId>, JobsError>;
+    /// Writes the id of the queue.
+    fn put_queue_id(&mut self, id: QueueId) -> Result<(), JobsError>;
+    /// The signature of a campaign. `None`: it has none.
+    fn signature(&mut self, campaign: CampaignId) -> Result<Option<CampaignSignature>, JobsError>;
+    /// Writes the signature of a campaign.
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Result<(), JobsError>;
     /// Writes a segment.
     fn put_segment(&mut self, segment: &Segment) -> Result<(), JobsError>;
     /// Removes a segment of a campaign, with the shards that were cut of it.
@@ -85,6 +151,10 @@ pub trait Rows {
     fn sites(&mut self) -> Result<Vec<Site>, JobsError>;
     /// Writes a site.
     fn put_site(&mut self, site: &Site) -> Result<(), JobsError>;
+    /// The site of hosts to which a host belongs. `None`: it is a site of its own alone.
+    fn site_above(&mut self, host: SiteId) -> Result<Option<SiteId>, JobsError>;
+    /// Writes the site of hosts to which a host belongs.
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Result<(), JobsError>;
     /// A link.
     fn link(&mut self, id: LinkId) -> Result<Option<Link>, JobsError>;
     /// All links.
@@ -102,9 +172,9 @@ pub trait Rows {
     fn shard(&mut self, id: ShardId) -> Result<Option<Shard>, JobsError>;
     /// Writes a shard.
     fn put_shard(&mut self, shard: &Shard) -> Result<(), JobsError>;
-    /// The ready shard of a link with the lowest rank. A backend with row locks gives the first
-    /// that no other transaction has locked, and locks it.
-    fn first_ready(&mut self, link: LinkId) -> Result<Option<Shard>, JobsError>;
+    /// The ready shard of a link with the lowest rank, of campaigns that are not passed over. A
+    /// backend with row locks gives the first that no other transaction has locked, and locks it.
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Result<Option<Shard>, JobsError>;
     /// The planned shard of a campaign on a link with the lowest number whose time has come.
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Result<Option<Shard>, JobsError>;
     /// Ready shards of a link.
@@ -146,13 +216,20 @@ pub trait Rows {
     fn remove_notice(&mut self, number: u64) -> Result<(), JobsError>;
     /// A notice.
     fn notice(&mut self, number: u64) -> Result<Option<Notice>, JobsError>;
-    /// The notice to a hook with the lowest number that is not given up, and whose time has come. A
-    /// backend with row locks gives the first that no other transaction has locked, and locks it.
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Result<Option<Notice>, JobsError>;
+    /// The notice to a hook with the lowest number that is not given up, whose time has come, and
+    /// whose campaign is not passed over. A backend with row locks gives the first that no other
+    /// transaction has locked, and locks it.
+    fn first_notice(
+        &mut self,
+        hook: &HookKey,
+        due: Due,
+        passed_over: &[CampaignId],
+    ) -> Result<Option<Notice>, JobsError>;
     /// Gives that notice up, though nothing of its row may make sense.
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Result<(), JobsError>;
-    /// Notices of a campaign to a hook that are not given up.
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Result<u64, JobsError>;
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Result<(), JobsError>;
+    /// Removes the notices of a campaign's shards and faults to a hook that are not given up, but
+    /// for so many with the lowest numbers.
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Result<(), JobsError>;
     /// Removes the notices of a campaign to a hook that were given up, but for so many with the
     /// highest numbers.
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Result<(), JobsError>;

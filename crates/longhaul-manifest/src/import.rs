@@ -1,4 +1,5 @@
-//! Lists of other programs, as items: lines of checksums, BagIt's manifests, Rucio's JSON lines.
+//! Lists of other programs, as items: lines of checksums, BagIt's manifests, Rucio's JSON lines,
+//! and lines of paths.
 //!
 //! In: a list in any order. Out: items to a [`Sorter`]. A list may come from a stranger: no line is
 //! longer than a mebibyte, and a name is one beneath a directory. Knows no segment.
@@ -27,6 +28,9 @@ pub enum Format {
     BagIt,
     /// An object a line, as Rucio's server gives the files or replicas of a dataset.
     Rucio,
+    /// A path a line, as storages are dumped for Rucio's auditor. A slash at its beginning is no
+    /// part of it.
+    Paths,
 }
 
 /// Reads a list; `-` is standard input. Gives the number of names in it.
@@ -56,6 +60,7 @@ enum LineForm {
     Sums(Algorithm),
     Bag(Algorithm),
     Json,
+    Path,
 }
 
 /// The files that a list is of, each with the form of its lines.
@@ -68,6 +73,7 @@ fn files(list: &Path, format: Format) -> Result<Vec<(PathBuf, LineForm)>, Manife
     match format {
         Format::Lines(algorithm) => Ok(vec![(list.to_owned(), LineForm::Sums(algorithm))]),
         Format::Rucio => Ok(vec![(list.to_owned(), LineForm::Json)]),
+        Format::Paths => Ok(vec![(list.to_owned(), LineForm::Path)]),
         Format::BagIt => {
             let failed = || ManifestError::file("read the bag", list);
             let mut found: Vec<_> = if fs::metadata(list).map_err(failed())?.is_dir() {
@@ -110,6 +116,7 @@ fn read(
             LineForm::Sums(algorithm) => of_line(bare, algorithm),
             LineForm::Bag(algorithm) => of_bag(bare, algorithm),
             LineForm::Json => of_json(bare),
+            LineForm::Path => of_path(bare),
         };
         add(item.map_err(flawed)?)?;
     }
@@ -181,6 +188,12 @@ fn of_json(line: &[u8]) -> Result<Item, LineFlaw> {
     let name = name.trim_start_matches('/');
     let path = scope.map_or_else(|| name.to_owned(), |scope| format!("{scope}/{name}"));
     Ok(Item::file(path_of(path.as_bytes())?, bytes, sums))
+}
+
+/// A line that is a path.
+fn of_path(line: &[u8]) -> Result<Item, LineFlaw> {
+    let start = line.iter().take_while(|byte| **byte == b'/').count();
+    Ok(Item::file(path_of(&line[start..])?, None, Sums::default()))
 }
 
 /// The checksum at the beginning of a line, and what follows.
@@ -266,6 +279,11 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_a_line_with_or_without_a_slash_before_it() {
+        assert_eq!(names("/store/a b\n./c\r\n\n//d\n\\e", LineForm::Path), ["store/a b", "c", "d", "\\e"]);
+    }
+
+    #[test]
     fn a_line_that_cannot_be_used_is_named_by_its_number() {
         let sum = "0".repeat(32);
         let md5 = LineForm::Sums(Algorithm::Md5);
@@ -276,6 +294,8 @@ mod tests {
             (format!("\\{sum}  a\\t\n"), md5, 1),
             (format!("{}g  a\n", &sum[1..]), md5, 1),
             ("\n{}\n".to_owned(), LineForm::Json, 2),
+            ("a\n/\n".to_owned(), LineForm::Path, 2),
+            ("a/../b\n".to_owned(), LineForm::Path, 1),
             (r#"{"name":"a","adler32":"1"}"#.to_owned(), LineForm::Json, 1),
             ("x".repeat(LIST_LINE_BYTES_MAX as usize + 1), md5, 1),
         ] {

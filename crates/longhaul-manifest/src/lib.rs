@@ -8,6 +8,7 @@
 //! has the bytes.
 
 mod block;
+mod consistency;
 mod diff;
 mod draft;
 mod error;
@@ -22,6 +23,7 @@ mod sealed;
 mod segment;
 mod sort;
 
+pub use consistency::{ConsistencySums, Inconsistency, consistency};
 pub use diff::{Difference, diff};
 pub use draft::{Draft, DraftStart, Finished};
 pub use error::{HeadFlaw, LineFlaw, ManifestError, SegmentFlaw};

@@ -42,7 +42,8 @@ pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manifest::{
-    ManifestDiffArgs, ManifestImportArgs, ManifestMakeArgs, ManifestMergeArgs, ManifestShowArgs, ManifestVerb,
+    ManifestConsistencyArgs, ManifestDiffArgs, ManifestImportArgs, ManifestMakeArgs, ManifestMergeArgs,
+    ManifestShowArgs, ManifestVerb,
 };
 pub use self::manual::{CompletionsArgs, ManArgs};
 pub use self::metadata::MetadataOptions;

@@ -23,13 +23,14 @@ pub enum Exit {
     Temporary = 5,
     /// Bytes that arrived are not those that were sent, after every try; or `check` found a file
     /// with other content than the manifest says, or `set verify` a chunk that is not what was
-    /// written.
+    /// written, or `job verify` a file that is not what was delivered.
     Mismatch = 6,
     /// This host or the other one cannot do it, as without space on the disk.
     Unable = 7,
     /// Some files failed, and the rest is done; or `check` found files that are missing, could not
     /// be read, or are not in the manifest; or `manifest diff` names that only one of both has, or
-    /// of which nothing tells.
+    /// of which nothing tells; or `job verify` files that are lost, changed or unread, or `manifest
+    /// consistency` some that are lost or dark.
     Partial = 23,
     /// Some sources changed or vanished while they were sent, and the rest is done.
     Changed = 24,

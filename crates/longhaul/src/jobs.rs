@@ -1,25 +1,36 @@
 //! Campaigns of this user: the queue, what a campaign says of its transfers, its manifests, and the
 //! mover.
 //!
-//! `spec` has the form in which a campaign keeps its transfers, `queue` opens the queue, in a file
-//! or in a database, `shelf` knows where manifests lie and reads the files of a shard from them,
-//! `plan` cuts manifests into shards, `parts` writes lists for movers without a queue, `mover`
-//! moves shards, `hooks` are what this host runs or calls for campaigns.
+//! `spec` has the form in which a campaign keeps its transfers, `signing` and `owners` are whose
+//! campaigns they are, `queue` opens the queue, in a file or in a database, `shelf` knows where
+//! manifests lie and reads the files of a shard from them, `plan` cuts manifests into shards,
+//! `parts` writes lists for movers without a queue, `mover` moves shards, `verify` reads back what
+//! they delivered, against the digests of `records`, `hooks` are what this host runs or calls for
+//! campaigns.
 //! In: what `commands` were asked for. Out: rows of the queue, and transfers of the engine. Must
 //! not know the command line, nor how anything is told.
 
 mod faults;
 pub mod hooks;
 pub mod mover;
+pub mod owners;
 pub mod parts;
 pub mod plan;
 pub mod queue;
+pub mod records;
 pub mod shelf;
+pub mod signing;
 pub mod spec;
+pub mod verify;
 
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use hooks::{Hook, HookFailure, HookMeans, HookUrl, Hooks};
 pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};
+pub use owners::{Owners, Refusal, Unsigned};
 pub use queue::{QueuePlace, QueueStore, SharedQueue, campaign_named, is_drained};
 pub use shelf::Shelf;
+pub use signing::{Signed, sign_campaign, sign_plan, signed};
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
+pub use verify::{
+    AbsenceUse, BadNews, ChangedUse, ShardRead, Verifier, VerifyEnd, VerifyObserver, VerifyOrders, VerifyUntil,
+};

@@ -31,6 +31,17 @@ pub fn load(path: &Path) -> Result<Identity, Error> {
     Ok(identity)
 }
 
+/// The public half of the identity in `path`. `None` if there is no such file.
+///
+/// # Errors
+/// As [`load`].
+pub fn public(path: &Path) -> Result<Option<PublicKey>, Error> {
+    match load(path) {
+        Err(Error::Net(NetError::KeyFile { source, .. })) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        loaded => Ok(Some(loaded?.public())),
+    }
+}
+
 /// Keeps the memory of this process, in which its private key will be, out of core dumps and away
 /// from other programs of the same user (`ptrace`, `/proc/PID/mem`). Only root can attach a
 /// debugger to it then.

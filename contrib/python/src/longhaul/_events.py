@@ -323,6 +323,7 @@ class JobCampaign(Event):
     # The field of the event is `from`, which no field of Python can be called.
     from_: Tuple[str, ...] = ()
     to: str = ""
+    owner: Optional[str] = None
     total: Amount = field(default_factory=Amount)
     done: Amount = field(default_factory=Amount)
     failed: Amount = field(default_factory=Amount)
@@ -379,6 +380,16 @@ class JobHeld(Event):
 
 
 @dataclass(frozen=True)
+class JobSite(Event):
+    """A host, or a site of hosts, and the movers that may be there at a time."""
+
+    name: str = ""
+    movers_in: int = 0
+    movers_out: int = 0
+    hosts: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobHook(Event):
     """A hook of a campaign, and what it is to be told."""
 
@@ -431,6 +442,63 @@ class JobShard(Event):
 
 
 @dataclass(frozen=True)
+class JobBadFile(_Named):
+    """A delivered file that is lost, changed, damaged or unread."""
+
+    path: str = _name()
+    bytes: int = 0
+    kind: str = ""
+    message: str = ""
+    known: bool = False
+    shard: int = 0
+
+
+@dataclass(frozen=True)
+class JobVerified(Event):
+    """A shard that was read back, or given back on the way."""
+
+    shard: int = 0
+    state: str = ""
+    files: int = 0
+    bytes: int = 0
+    files_first: int = 0
+    files_bad: int = 0
+    files_ignored: int = 0
+
+
+@dataclass(frozen=True)
+class JobPace(Part):
+    """The pace of a rolling verification, and whether the budget suffices for it."""
+
+    cycle_s: float = 0.0
+    needed_bytes_per_s: int = 0
+    budget_bytes_per_s: Optional[int] = None
+    takes_s: Optional[float] = None
+    suffices: bool = False
+
+
+@dataclass(frozen=True)
+class JobBadSum(Part):
+    """Files of one kind that are known to be bad."""
+
+    kind: str = ""
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class JobVerify(Event):
+    """The figures of a campaign's verification."""
+
+    name: str = ""
+    total: Amount = field(default_factory=Amount)
+    never: Amount = field(default_factory=Amount)
+    stale: Amount = field(default_factory=Amount)
+    oldest: Optional[str] = None
+    pace: JobPace = field(default_factory=JobPace)
+    bad: Tuple[JobBadSum, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobSummary(Event):
     """The last event of every `job` command, also of one that failed."""
 
@@ -460,15 +528,30 @@ TYPES: Dict[str, Type[Event]] = {
     "job_part": JobPart,
     "job_left": JobLeft,
     "job_held": JobHeld,
+    "job_site": JobSite,
     "job_hook": JobHook,
     "job_omitted": JobOmitted,
     "job_fault": JobFault,
     "job_shard": JobShard,
+    "job_bad_file": JobBadFile,
+    "job_verified": JobVerified,
+    "job_verify": JobVerify,
     "summary": Summary,
 }
 
 # Events of commands that the module has no functions for. They are UnknownEvents.
-UNTYPED = ("check", "difference", "item", "listening", "manifest", "removal", "removal_plan", "sync", "warning")
+UNTYPED = (
+    "check",
+    "difference",
+    "inconsistency",
+    "item",
+    "listening",
+    "manifest",
+    "removal",
+    "removal_plan",
+    "sync",
+    "warning",
+)
 UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
 
 

@@ -13,6 +13,8 @@ from typing import Any, Callable, Collection, Dict, Generic, Iterable, List, Opt
 from . import _exits, _options
 from ._events import (
     Event,
+    Fault,
+    JobBadFile,
     JobCampaign,
     JobFault,
     JobHeld,
@@ -21,7 +23,10 @@ from ._events import (
     JobOmitted,
     JobPart,
     JobPlanned,
+    JobSite,
     JobSummary,
+    JobVerified,
+    JobVerify,
 )
 from ._options import Location
 from ._run import Run
@@ -56,6 +61,21 @@ class Report:
     omitted: Tuple[JobOmitted, ...] = ()
     complete: bool = True
     """Whether nothing failed, and nothing is left."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` read, and what of it is bad."""
+
+    figures: JobVerify
+    shards: Tuple[JobVerified, ...] = ()
+    """The shards that this call read."""
+    bad: Tuple[JobBadFile, ...] = ()
+    """The bad files that this call found; `figures.bad` counts those of earlier calls too."""
+    faults: Tuple[Fault, ...] = ()
+    """Whatever else went wrong."""
+    complete: bool = True
+    """Whether nothing is known to be bad."""
 
 
 class Mover(Run[JobSummary]):
@@ -163,6 +183,29 @@ def report(campaign: CampaignName, queue: Optional[Location]) -> Command[Report]
     return Command(_named("report", campaign, _options.QUEUE, {"queue": queue}), read, answers=(0, PARTIAL))
 
 
+def site(name: str, options: Dict[str, Any]) -> Command[JobSite]:
+    words = _options.Words("job", "site")
+    words.options(_options.SITE, options)
+    words.name(name)
+    return Command(words, _the(JobSite))
+
+
+def sites(queue: Optional[Location]) -> Command[List[JobSite]]:
+    words = _options.Words("job", "site")
+    words.options(_options.QUEUE, {"queue": queue})
+    return Command(words, lambda events: _all(JobSite, events))
+
+
+def verify(campaign: CampaignName, options: Dict[str, Any]) -> Command[Verification]:
+    def read(events: List[Event]) -> Verification:
+        shards, bad = tuple(_all(JobVerified, events)), tuple(_all(JobBadFile, events))
+        faults, complete = tuple(_all(Fault, events)), _the(JobSummary)(events).exit == 0
+        return Verification(_the(JobVerify)(events), shards, bad, faults, complete)
+
+    # That files are bad is what was asked.
+    return Command(_named("verify", campaign, _options.VERIFY, options), read, answers=(0, MISMATCH, PARTIAL))
+
+
 def mover(campaign: Optional[CampaignName], extra: Iterable[Location], events: bool, options: Dict[str, Any]) -> Mover:
     words = _options.Words("job", "run")
     words.options(_options.MOVER, options)
@@ -209,3 +252,6 @@ def _the(kind: Type[E]) -> Callable[[List[Event]], E]:
 
 PARTIAL = 23
 """The exit code that says that files failed or are left."""
+
+MISMATCH = 6
+"""The exit code that says that files have other content."""

@@ -271,6 +271,14 @@ PARTS: Dict[str, Option] = {
     "out": Option("--out", location),
 }
 
+SITE: Dict[str, Option] = {
+    **QUEUE,
+    "host": Option("--host", _text, repeats=True),
+    "drop": Option("--drop", _text, repeats=True),
+    "movers_in": Option("--movers-in", _text),
+    "movers_out": Option("--movers-out", _text),
+}
+
 WAIT: Dict[str, Option] = {**QUEUE, "max_time": Option("--max-time", _time)}
 
 WATCH: Dict[str, Option] = {**QUEUE, "every": Option("--every", _time)}
@@ -284,6 +292,20 @@ MOVER: Dict[str, Option] = {
     "movers": Option("--movers", _text),
     "memory": RULES["memory"],
     "hooks": Option("--hooks", location),
+    "owner": Option("--owner", _text, repeats=True),
+    "allow_unsigned": Option("--allow-unsigned", _text, repeats=True),
+}
+
+VERIFY: Dict[str, Option] = {
+    **QUEUE,
+    "budget": Option("--budget", _rate),
+    "cycle": Option("--cycle", _time),
+    "once": Option("--once", None),
+    "max_time": Option("--max-time", _time),
+    "ignore_changed": Option("--ignore-changed", None),
+    "believe_losses": Option("--believe-losses", None),
+    "at": Option("--at", location),
+    "memory": RULES["memory"],
 }
 
 

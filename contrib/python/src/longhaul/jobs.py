@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
 
 from . import _jobs
-from ._events import JobCampaign, JobLeft, JobPart, JobPlanned
-from ._jobs import CampaignName, Mover, Report, Shown
-from ._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
+from ._jobs import CampaignName, Mover, Report, Shown, Verification
+from ._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +25,7 @@ __all__ = [
     "Report",
     "Shown",
     "TrustOptions",
+    "Verification",
     "add",
     "cancel",
     "hold",
@@ -37,6 +38,9 @@ __all__ = [
     "retry",
     "run",
     "show",
+    "site",
+    "sites",
+    "verify",
     "wait",
     "watch",
 ]
@@ -152,6 +156,47 @@ def report(campaign: CampaignName, *, queue: Optional[Location] = None) -> Repor
     return _jobs.report(campaign, queue).result()
 
 
+def site(
+    name: str,
+    *,
+    host: Union[str, Iterable[str], None] = None,
+    drop: Union[str, Iterable[str], None] = None,
+    movers_in: Optional[int] = None,
+    movers_out: Optional[int] = None,
+    queue: Optional[Location] = None,
+) -> JobSite:
+    """Names the site of hosts, and bounds the movers that read from and write to all of them together."""
+    bounds = {"movers_in": movers_in, "movers_out": movers_out}
+    return _jobs.site(name, {"host": host, "drop": drop, **bounds, "queue": queue}).result()
+
+
+def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
+    """Lists the sites, and the hosts of each."""
+    return _jobs.sites(queue).result()
+
+
+def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as far as it is due in this `cycle`.
+
+    It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
+    changed, damaged or unread are in its answer.
+    """
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    return _jobs.verify(campaign, {**limits, **doubts, "at": at, "memory": memory, "queue": queue}).result()
+
+
 def run(
     campaign: Optional[CampaignName] = None,
     *,
@@ -160,6 +205,8 @@ def run(
     movers: Optional[int] = None,
     memory: Optional[Size] = None,
     hooks: Optional[Location] = None,
+    owner: Union[str, Iterable[str], None] = None,
+    allow_unsigned: Union[str, Iterable[str], None] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),
@@ -169,7 +216,11 @@ def run(
 
     With `drain` it ends once nothing is left that could be moved without a user; it raises
     `PartialError` unless all files stand then. With `max_time` it ends after that time, and raises
-    `TemporaryError` if something is left. With `events=False` no event is kept for reading.
+    `TemporaryError` if something is left. Of a queue in a database it moves campaigns of this user and
+    of each `owner`, a public key, and those with a name of
+    `allow_unsigned` though nobody signed them: whoever may write to the queue says what those move. With
+    `events=False` no event is kept for reading.
     """
     orders = {"drain": drain, "max_time": max_time, "movers": movers, "memory": memory, "hooks": hooks}
-    return _jobs.mover(campaign, extra_args, events, {**orders, "queue": queue, **options})
+    owners = {"owner": owner, "allow_unsigned": allow_unsigned}
+    return _jobs.mover(campaign, extra_args, events, {**orders, **owners, "queue": queue, **options})

@@ -179,8 +179,7 @@ impl StagedDataset {
             self.goes_on()?;
             item.map(listed_name).map_err(|error: ManifestError| error.fault())
         });
-        let names = self.stage.prune(top, listed)?;
-        self.removed(names.removed);
+        let names = self.stage.prune(top, listed, &mut |removed| self.removed(removed))?;
         let Some(first) = names.first else { return Ok(()) };
         let more = if names.missing == 1 { String::new() } else { format!(" and {} more", names.missing - 1) };
         let why = format_args!(
@@ -197,8 +196,7 @@ impl StagedDataset {
     /// # Errors
     /// The [`Fault`] for which it stays.
     pub(crate) fn make_way(&self, path: &RelPath) -> Result<(), Fault> {
-        self.removed(self.stage.make_way(path)?);
-        Ok(())
+        Ok(self.stage.make_way(path, &mut |removed| self.removed(removed))?)
     }
 
     fn removed(&self, removed: Removed) {

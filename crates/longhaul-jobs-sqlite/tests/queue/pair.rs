@@ -13,16 +13,21 @@ use std::time::Duration;
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Ask, Beat, BreakPlace, FileFault, NewCampaign, Outcome, Report, Selection, Telling, add_campaign, add_segment,
-    beat, cancel, claim, finish, hold, lead, note_omitted, raise, release, retry, schedule, set_link_state,
-    settle_notice, take_back_segments, take_notice,
+    Admission, Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
+    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_segment, beat, cancel, claim_among, finish, hold, lead,
+    note_omitted, note_verified, queue_id, raise, release, retry, schedule_among, set_link_state, settle_notice,
+    take_back_segments, take_notice, take_to_verify, verify_figures,
 };
 use longhaul_jobs::{
-    Amount, CampaignId, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError, LinkId, LinkState, Memory, Micros,
-    MoverId, OmittedName, PermitPlace, Rows, Segment, ShardId, ShardKind, SiteId, Store,
+    Amount, BadKind, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError,
+    LinkId, LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, QueueId, Rows, Segment,
+    ShardId, ShardKind, SiteId, Store,
 };
 
 use crate::random::{Random, begin};
+
+const VERIFY_NEXT: [VerifyNext; 4] =
+    [VerifyNext::GoesOn, VerifyNext::GivesBack, VerifyNext::Fails, VerifyNext::IsThrough];
 
 /// The time at which a seed begins.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
@@ -36,6 +41,15 @@ struct Pair<S> {
     campaigns: Vec<CampaignId>,
     /// Claims that were given out, old ones too.
     claims: Vec<(ShardId, Claim)>,
+}
+
+/// The admission of all campaigns but one.
+struct AllBut(Option<CampaignId>);
+
+impl Admission for AllBut {
+    fn admits(&self, _: &mut dyn Rows, campaign: &Campaign) -> Result<bool, JobsError> {
+        Ok(self.0 != Some(campaign.id))
+    }
 }
 
 impl<S: Store> Pair<S> {
@@ -58,11 +72,13 @@ impl<S: Store> Pair<S> {
             0..4 => {
                 let who = MoverId([self.random.below(2) as u8; 16]);
                 let term = self.both(|rows| lead(rows, who)).flatten().unwrap_or(self.random.below(3));
-                self.both(|rows| schedule(rows, who, term));
+                let others = (self.random.below(3) == 0).then_some(campaign);
+                self.both(|rows| schedule_among(rows, who, term, &AllBut(others)));
             }
             4..9 => {
                 let ask = Ask { mover: MoverId([9; 16]), links: &[link], id: ClaimId(self.random.id()) };
-                let granted = self.both(|rows| claim(rows, &ask)).flatten();
+                let others = (self.random.below(3) == 0).then_some(campaign);
+                let granted = self.both(|rows| claim_among(rows, &ask, &AllBut(others))).flatten();
                 self.claims.extend(granted.map(|granted| (granted.shard.id, granted.shard.claim)));
             }
             9..12 => {
@@ -109,7 +125,48 @@ impl<S: Store> Pair<S> {
             _ => {}
         }
         self.tell_hooks();
+        self.sign(campaign);
+        self.verify(campaign);
         self.both(|rows| left(rows, campaign));
+    }
+
+    /// Signs a campaign anew, before or behind its planning, and has the one site belong to the
+    /// other, or not.
+    fn sign(&mut self, campaign: CampaignId) {
+        let (queue, at) = (QueueId(self.random.id()), Micros(self.random.below(1 << 40)));
+        let manifest = (self.random.below(2) == 0).then(|| {
+            let roots = (0..self.random.below(3)).map(|root| [root as u8; 32]).collect();
+            ManifestSignature { roots, signature: [self.random.below(256) as u8; 64] }
+        });
+        let owner = [self.random.below(256) as u8; 32];
+        let signature = CampaignSignature { campaign, owner, at, spec: [7; 64], manifest };
+        let (host, above) = (SiteId(1), (self.random.below(2) == 0).then_some(SiteId(2)));
+        self.both(|rows| {
+            rows.put_site_above(host, above)?;
+            let before = (rows.signature(campaign)?, queue_id(rows, queue)?, rows.site_above(host)?);
+            rows.put_signature(&signature)?;
+            Ok((before, rows.signature(campaign)?, queue_id(rows, queue)?))
+        });
+    }
+
+    /// Reads a part of a shard, finds some files bad, and has some copied anew.
+    fn verify(&mut self, campaign: CampaignId) {
+        let ask =
+            VerifyAsk { campaign, cycle: Duration::from_secs(300), begun: Micros(0), id: ClaimId(self.random.id()) };
+        let turn = self.both(|rows| take_to_verify(rows, &ask));
+        self.both(|rows| verify_figures(rows, campaign, ask.cycle));
+        let Some(VerifyTurn::Shard(given)) = turn else { return };
+        let next = VERIFY_NEXT[self.random.below(4) as usize];
+        let path = |at: u64| vec![b'/', 255, at as u8];
+        let kind = BadKind::ALL[self.random.below(4) as usize];
+        let found = |at| FoundBad { path: path(at), bytes: 10, kind, message: PlainText::from("it is bad") };
+        // Sometimes more of them than have rows.
+        let count = [0, 0, 1, 103][self.random.below(4) as usize];
+        let bad = (5..5 + count).map(found).collect();
+        let id = [ask.id, ClaimId([1; 16])][usize::from(self.random.below(8) == 0)];
+        let entry = self.random.below(10);
+        let news = VerifyNews { shard: given.shard.id, id, entry, well: vec![path(0), path(4)], bad, next };
+        self.both(|rows| note_verified(rows, &news));
     }
 
     /// Takes a notice, and says how it went, or nothing, as a mover does that dies.
@@ -195,13 +252,17 @@ impl<S: Store> Pair<S> {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| rows.omitted(campaign));
+            self.both(|rows| rows.bad_sums(campaign));
             self.both(|rows| {
-                Ok((rows.count_notices(campaign, &HookKey::new("h").unwrap())?, rows.notices(campaign, 7, 1000)?))
+                let all = rows.notices(campaign, 7, 1000)?;
+                rows.trim_waiting(campaign, &HookKey::new("chat").unwrap(), 2)?;
+                Ok((all, rows.notices(campaign, 7, 1000)?))
             });
             for kind in ShardKind::ALL {
                 let shards = self.both(|rows| rows.shards(campaign, kind, ShardId(0), 1000)).unwrap();
                 for shard in shards {
                     self.both(|rows| Ok((rows.faults_of(shard.id)?, rows.permits_of(shard.id)?)));
+                    self.both(|rows| Ok((rows.verification(shard.id)?, rows.bad_files_of(shard.id)?)));
                 }
             }
         }

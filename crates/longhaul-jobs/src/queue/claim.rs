@@ -3,6 +3,7 @@
 //! In: a mover, the links that it can serve, and random bytes. Out: a shard with its claim, which
 //! the destination is shown. Must not know how shards come to be ready.
 
+use super::admit::{Admission, AdmitAll};
 use super::permits::{self, Holder, movers_at};
 use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
@@ -46,20 +47,40 @@ const LOOKED_AT: usize = 32;
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.
 pub fn claim(rows: &mut dyn Rows, ask: &Ask) -> Result<Option<Granted>, JobsError> {
+    claim_among(rows, ask, &AdmitAll)
+}
+
+/// The same, of a mover that moves some campaigns. Shards of the others stay ready.
+///
+/// # Errors
+/// As [`claim`], and those of the admission.
+pub fn claim_among(rows: &mut dyn Rows, ask: &Ask, among: &dyn Admission) -> Result<Option<Granted>, JobsError> {
     for id in ask.links {
         let Some(link) = rows.link(*id)? else { continue };
-        if let Some(granted) = claim_on(rows, &link, ask)? {
+        if let Some(granted) = claim_on(rows, &link, (ask, among))? {
             return Ok(Some(granted));
         }
     }
     Ok(None)
 }
 
-fn claim_on(rows: &mut dyn Rows, link: &Link, ask: &Ask) -> Result<Option<Granted>, JobsError> {
+fn claim_on(
+    rows: &mut dyn Rows,
+    link: &Link,
+    (ask, among): (&Ask, &dyn Admission),
+) -> Result<Option<Granted>, JobsError> {
     let now = rows.now()?;
-    for _ in 0..LOOKED_AT {
-        let Some(mut shard) = rows.first_ready(link.id)? else { return Ok(None) };
+    let mut passed_over = Vec::new();
+    let mut looked_at = 0;
+    while looked_at < LOOKED_AT {
+        let Some(mut shard) = rows.first_ready(link.id, &passed_over)? else { return Ok(None) };
         let campaign = campaign_of(rows, shard.campaign)?;
+        // No look is spent on it: there may be any number of campaigns of other owners.
+        if campaign.state == CampaignState::Running && !among.admits(rows, &campaign)? {
+            passed_over.push(campaign.id);
+            continue;
+        }
+        looked_at += 1;
         let (allowance, movers) = link.allowance(&campaign.calendar, now);
         if campaign.state != CampaignState::Running || campaign.calendar.at(now) == Allowance::Closed {
             shard.state = given_back(&campaign);

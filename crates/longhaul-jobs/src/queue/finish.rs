@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 
-use super::{advance, campaign_of, link_of, notices, permits, shard_of};
+use super::{advance, campaign_of, link_of, notices, permits, shard_of, verify};
 use crate::error::JobsError;
 use crate::ids::{Amount, Claim, Micros, ShardId};
 use crate::retry::{Treatment, shard_pause, treatment};
@@ -140,6 +140,9 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
     permits::give_back(rows, shard.id, report.claim)?;
     rows.put_link(&link)?;
     rows.put_shard(&shard)?;
+    if let Outcome::Through(_) = &report.outcome {
+        verify::note_delivered(rows, shard.id)?;
+    }
     notices::note_end(rows, &campaign, &shard, &report.outcome)?;
     Ok(Finished::Recorded(shard.state))
 }

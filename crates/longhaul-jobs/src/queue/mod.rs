@@ -5,6 +5,7 @@
 //! and writes nothing before it has read all that it decides by.
 
 mod add;
+mod admit;
 mod beat;
 mod claim;
 mod control;
@@ -12,17 +13,25 @@ mod finish;
 mod notices;
 mod permits;
 mod schedule;
+mod sites;
+mod verify;
 
 pub use add::{
     LinkLimits, NewCampaign, OMITTED_NAMES_MAX, SiteLimits, add_campaign, add_link, add_segment, add_site,
     begin_campaign, note_omitted, take_back_segments,
 };
+pub use admit::{Admission, AdmitAll, queue_id};
 pub use beat::{Beat, BeatAnswer, Stopping, beat};
-pub use claim::{Ask, Granted, claim, raise};
+pub use claim::{Ask, Granted, claim, claim_among, raise};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
-pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice};
-pub use schedule::{Scheduled, lead, resign, schedule};
+pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};
+pub use schedule::{Scheduled, lead, resign, schedule, schedule_among};
+pub use sites::{SiteWish, hosts_of, set_site, site_named};
+pub use verify::{
+    BAD_FILES_MAX, FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn,
+    is_known_bad, note_verified, take_to_verify, verify_figures,
+};
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId, Micros, ROW_NUMBER_MAX, ShardId};

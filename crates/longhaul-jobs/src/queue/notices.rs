@@ -10,6 +10,7 @@ use std::time::Duration;
 use longhaul_core::{FaultCode, PlainText};
 
 use super::Outcome;
+use super::admit::{Admission, AdmitAll};
 use crate::error::JobsError;
 use crate::ids::{ClaimId, Due, Micros};
 use crate::left::left;
@@ -44,8 +45,8 @@ pub enum Telling {
     HandedBack,
 }
 
-/// Notices of shards and faults that wait for a hook of a campaign at a time. What happens while so
-/// many wait is not told to that hook; the end of the campaign always is.
+/// Notices of shards and faults that wait for a hook of a campaign behind a leader's turn. What
+/// happens while so many wait is not told to that hook; the end of the campaign always is.
 pub const NOTICES_MAX: u64 = 10_000;
 /// Notices to a hook of a campaign that were given up and are kept: the last ones.
 const GIVEN_UP_MAX: usize = 1000;
@@ -65,18 +66,33 @@ const NOTICE_TRIES_MAX: u32 = 1000;
 pub fn take_notice(
     rows: &mut dyn Rows,
     hooks: &[HookKey],
+    taking: (ClaimId, Duration),
+) -> Result<Option<TakenNotice>, JobsError> {
+    take_notice_among(rows, hooks, taking, &AdmitAll)
+}
+
+/// The same, of a mover that moves some campaigns. Notices of the others stay as they are, for
+/// movers that move those. A notice that its campaign does not wish is removed: no rule wrote it.
+///
+/// # Errors
+/// As [`take_notice`], and those of the admission.
+pub fn take_notice_among(
+    rows: &mut dyn Rows,
+    hooks: &[HookKey],
     (taker, time): (ClaimId, Duration),
+    among: &dyn Admission,
 ) -> Result<Option<TakenNotice>, JobsError> {
     let now = rows.now()?;
     let due = Due::at(now, NOTICE_TIME_MAX);
+    let mut passed_over = Vec::new();
     for hook in hooks {
         let mut senseless = 0;
         while senseless < SENSELESS_MAX {
-            let mut notice = match rows.first_notice(hook, due) {
+            let mut notice = match rows.first_notice(hook, due, &passed_over) {
                 Ok(None) => break,
                 Ok(Some(notice)) => notice,
                 Err(error) if error.is_of_rows() => {
-                    rows.give_up_first_notice(hook, due)?;
+                    rows.give_up_first_notice(hook, due, &passed_over)?;
                     senseless += 1;
                     continue;
                 }
@@ -85,6 +101,15 @@ pub fn take_notice(
             let campaign = match rows.campaign(notice.campaign) {
                 Ok(None) => {
                     rows.remove_notice(notice.number)?;
+                    continue;
+                }
+                Ok(Some(campaign)) if !among.admits(rows, &campaign)? => {
+                    passed_over.push(campaign.id);
+                    continue;
+                }
+                Ok(Some(campaign)) if !campaign.hooks.told_of(notice.event.kind).any(|key| key == hook) => {
+                    rows.remove_notice(notice.number)?;
+                    senseless += 1;
                     continue;
                 }
                 Ok(Some(campaign)) => Some(campaign),
@@ -197,11 +222,14 @@ pub(super) fn note_campaign(rows: &mut dyn Rows, campaign: &Campaign) -> Result<
     note(rows, campaign, &event)
 }
 
+/// Bounds the notices of a campaign that wait. The leader does so: movers that end with shards
+/// would be in each other's way if each of them counted what all write.
+pub(super) fn bound_waiting(rows: &mut dyn Rows, campaign: &Campaign) -> Result<(), JobsError> {
+    campaign.hooks.all().iter().try_for_each(|wish| rows.trim_waiting(campaign.id, &wish.key, NOTICES_MAX))
+}
+
 fn note(rows: &mut dyn Rows, campaign: &Campaign, event: &NoticeEvent) -> Result<(), JobsError> {
     for hook in campaign.hooks.told_of(event.kind) {
-        if event.kind != NoticeKind::Campaign && rows.count_notices(campaign.id, hook)? >= NOTICES_MAX {
-            continue;
-        }
         let number = rows.next_number()?;
         let (hook, event, delivery) = (hook.clone(), event.clone(), Delivery::default());
         rows.put_notice(&Notice { number, hook, campaign: campaign.id, event, delivery })?;

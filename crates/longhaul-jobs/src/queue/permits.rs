@@ -1,11 +1,11 @@
-//! Permits: how many movers are at a link, and at both of its sites.
+//! Permits: how many movers are at a link, at both of its hosts, and at the sites of these.
 //!
-//! In: a claim and its lease. Out: permit rows, in all three places or in none. Must not know
+//! In: a claim and its lease. Out: permit rows, in all of these places or in none. Must not know
 //! shards, but for their numbers.
 
 use crate::error::JobsError;
-use crate::ids::{Claim, Due, Micros, ShardId};
-use crate::rows::{Link, Permit, PermitPlace};
+use crate::ids::{Claim, Due, Micros, ShardId, SiteId};
+use crate::rows::{Link, Permit, PermitPlace, Site};
 use crate::store::Rows;
 
 /// The claim that a permit is for, and the end of its lease.
@@ -19,21 +19,22 @@ pub(super) struct Holder {
     pub(super) until: Micros,
 }
 
-/// Gives a claim its permits at a link, of which `movers` movers may be, and at the sites of the
-/// link; those that it has are renewed. Gives `false` and changes nothing if one cannot be had.
+/// Gives a claim its permits at a link, of which `movers` movers may be, and at the hosts and sites
+/// of the link; those that it has are renewed. Gives `false` and changes nothing if one cannot be
+/// had.
 pub(super) fn take(
     rows: &mut dyn Rows,
     (link, movers): (&Link, u32),
     holder: Holder,
     due: Due,
 ) -> Result<bool, JobsError> {
-    let site_from = rows.site(link.from)?.ok_or(JobsError::NoSite(link.from))?;
-    let site_to = rows.site(link.to)?.ok_or(JobsError::NoSite(link.to))?;
-    let places = [
-        (PermitPlace::Link(link.id), movers),
-        (PermitPlace::From(link.from), site_from.movers_out),
-        (PermitPlace::To(link.to), site_to.movers_in),
-    ];
+    let mut places = vec![(PermitPlace::Link(link.id), movers)];
+    for site in sites_of(rows, link.from)? {
+        places.push((PermitPlace::From(site.id), site.movers_out));
+    }
+    for site in sites_of(rows, link.to)? {
+        places.push((PermitPlace::To(site.id), site.movers_in));
+    }
     let held = rows.permits_of(holder.shard)?;
     let mut taken = Vec::with_capacity(places.len());
     for (place, most) in places {
@@ -48,6 +49,15 @@ pub(super) fn take(
     }
     taken.iter().try_for_each(|permit| rows.put_permit(permit))?;
     Ok(true)
+}
+
+/// A host's own site, and the site of hosts to which it belongs.
+fn sites_of(rows: &mut dyn Rows, host: SiteId) -> Result<Vec<Site>, JobsError> {
+    let mut sites = Vec::with_capacity(2);
+    for id in [Some(host), rows.site_above(host)?].into_iter().flatten() {
+        sites.push(rows.site(id)?.ok_or(JobsError::NoSite(id))?);
+    }
+    Ok(sites)
 }
 
 /// Gives back the permits of a claim, and no other's.

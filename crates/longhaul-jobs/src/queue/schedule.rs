@@ -8,15 +8,16 @@
 //! first; then by priority; then whoever has used the least of its share.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::FaultCode;
 
+use super::admit::{Admission, AdmitAll};
 use super::finish::VAIN_MAX;
 use super::{campaign_of, given_back, notices, permits};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
-use crate::ids::{CampaignId, Due, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
+use crate::ids::{CampaignId, Due, LinkId, Micros, MoverId, ROW_NUMBER_MAX, ShardId};
 use crate::retry::PAUSE_MAX;
 use crate::rows::{Campaign, CampaignState, Hold, Leader, Link, LinkState, NoticeKind, ShardKind, ShardState};
 use crate::store::Rows;
@@ -82,24 +83,51 @@ pub fn resign(rows: &mut dyn Rows, who: MoverId) -> Result<(), JobsError> {
 /// # Errors
 /// [`JobsError::Store`], and those of rows that name others which are not there.
 pub fn schedule(rows: &mut dyn Rows, who: MoverId, term: u64) -> Result<Option<Scheduled>, JobsError> {
+    schedule_among(rows, who, term, &AdmitAll)
+}
+
+/// The same, of a leader that moves some campaigns itself. It makes shards of the others ready too,
+/// and counts them apart, owner by owner: those that only other movers claim never take the room of
+/// those that it can claim, nor that of another owner, nor the other way round. Each of the others
+/// has a shard that is ready, as the leader does not know which of them a mover moves.
+///
+/// # Errors
+/// As [`schedule`], and those of the admission.
+pub fn schedule_among(
+    rows: &mut dyn Rows,
+    who: MoverId,
+    term: u64,
+    among: &dyn Admission,
+) -> Result<Option<Scheduled>, JobsError> {
     if rows.leader()?.is_none_or(|leader| leader.term != term || leader.holder != who) {
         return Ok(None);
     }
     let mut scheduled = Scheduled { lapsed: sweep(rows)?, ..Scheduled::default() };
-    let (mut running, mut skipped) = (Vec::new(), BTreeSet::new());
+    let (mut running, mut of_others, mut skipped) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     for id in rows.campaign_ids()? {
         match spare(running_or_done(rows, id))? {
             None => {
                 skipped.insert(id);
             }
-            Some(Turn::Running(campaign)) => running.push(*campaign),
+            Some(Turn::Running(campaign)) if among.admits(rows, &campaign)? => running.push(*campaign),
+            Some(Turn::Running(campaign)) => {
+                let owner = spare(rows.signature(id))?.flatten().map(|signature| signature.owner);
+                of_others.entry(owner).or_insert_with(Vec::new).push(*campaign);
+            }
             Some(Turn::Done) => scheduled.done += 1,
             Some(Turn::Still) => {}
         }
     }
+    let before = standing(rows, of_others.values().flatten())?;
     for link in rows.links()? {
         if link.state == LinkState::Open {
-            scheduled.readied += fill(rows, &link, &running, &mut skipped)?;
+            let of_others_ready: u64 = of_others.values().map(|campaigns| ready_of(&before, campaigns, &link)).sum();
+            let ready = rows.count_ready(link.id)?.saturating_sub(of_others_ready);
+            let room = room_of(&link).saturating_sub(ready);
+            scheduled.readied += fill(rows, &link, (&running, room), &mut skipped)?;
+            for campaigns in of_others.values() {
+                scheduled.readied += fill_of_owner(rows, &link, (campaigns, &before), &mut skipped)?;
+            }
         }
     }
     scheduled.skipped = skipped.len() as u64;
@@ -131,6 +159,7 @@ fn running_or_done(rows: &mut dyn Rows, id: CampaignId) -> Result<Turn, JobsErro
     if campaign.state != CampaignState::Running {
         return Ok(Turn::Still);
     }
+    notices::bound_waiting(rows, &campaign)?;
     if !is_settled(rows, id)? {
         return Ok(Turn::Running(Box::new(campaign)));
     }
@@ -169,6 +198,56 @@ fn sweep(rows: &mut dyn Rows) -> Result<u64, JobsError> {
     Ok(lapsed.len() as u64)
 }
 
+/// Shards of campaigns on links that are ready, and whether others are planned there, as a turn
+/// finds them.
+type Standing = BTreeMap<(CampaignId, LinkId), (u64, bool)>;
+
+fn standing<'a>(rows: &mut dyn Rows, campaigns: impl Iterator<Item = &'a Campaign>) -> Result<Standing, JobsError> {
+    let mut standing = Standing::new();
+    for campaign in campaigns {
+        for sum in spare(rows.shard_sums(campaign.id))?.unwrap_or_default() {
+            let (ready, is_planned) = standing.entry((campaign.id, sum.link)).or_default();
+            match sum.kind {
+                ShardKind::Ready => *ready += sum.shards,
+                ShardKind::Planned => *is_planned = true,
+                _ => {}
+            }
+        }
+    }
+    Ok(standing)
+}
+
+/// Ready shards of some campaigns on a link.
+fn ready_of(standing: &Standing, campaigns: &[Campaign], link: &Link) -> u64 {
+    campaigns.iter().filter_map(|campaign| standing.get(&(campaign.id, link.id))).map(|(ready, _)| ready).sum()
+}
+
+/// Makes shards of the campaigns of another owner ready on a link.
+fn fill_of_owner(
+    rows: &mut dyn Rows,
+    link: &Link,
+    (campaigns, before): (&[Campaign], &Standing),
+    skipped: &mut BTreeSet<CampaignId>,
+) -> Result<u64, JobsError> {
+    let room = room_of(link).saturating_sub(ready_of(before, campaigns, link));
+    let mut readied = fill(rows, link, (campaigns, room), skipped)?;
+    // A campaign that nobody moves may have all of that room: each has one shard all the same.
+    for campaign in campaigns {
+        if before.get(&(campaign.id, link.id)) == Some(&(0, true)) {
+            let alone = std::slice::from_ref(campaign);
+            if ready_of(&standing(rows, alone.iter())?, alone, link) == 0 {
+                readied += fill(rows, link, (alone, 1), skipped)?;
+            }
+        }
+    }
+    Ok(readied)
+}
+
+/// Shards that may be ready on a link at a time.
+fn room_of(link: &Link) -> u64 {
+    (u64::from(link.movers) * READY_FOR_PERMIT).min(READIED_AT_A_TURN)
+}
+
 /// A campaign that may have shards made ready on a link.
 struct Contender<'a> {
     campaign: &'a Campaign,
@@ -177,16 +256,14 @@ struct Contender<'a> {
     used: u64,
 }
 
-/// Makes shards of a link ready, as far as there is room.
+/// Makes shards of some campaigns ready on a link, as far as there is room.
 fn fill(
     rows: &mut dyn Rows,
     link: &Link,
-    running: &[Campaign],
+    (running, room): (&[Campaign], u64),
     skipped: &mut BTreeSet<CampaignId>,
 ) -> Result<u64, JobsError> {
     let now = rows.now()?;
-    let most = (u64::from(link.movers) * READY_FOR_PERMIT).min(READIED_AT_A_TURN);
-    let room = most.saturating_sub(rows.count_ready(link.id)?);
     let mut contenders = Vec::new();
     for campaign in running {
         let closed = link.rate_at(now).and(campaign.calendar.at(now)) == Allowance::Closed;

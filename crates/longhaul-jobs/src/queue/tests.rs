@@ -18,6 +18,7 @@ use crate::store::Store;
 mod faults;
 mod notices;
 mod order;
+mod verify;
 
 /// A queue with one link, on which so many movers may be.
 struct Bench {

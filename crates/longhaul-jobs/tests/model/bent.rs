@@ -4,9 +4,9 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    Campaign, CampaignId, Claim, Due, FailedFile, FaultSum, Fence, HookKey, JobsError, Leader, Link, LinkId, Micros,
-    Notice, OmittedName, Permit, PermitPlace, Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site,
-    SiteId,
+    BadFile, BadSum, Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence, HookKey,
+    JobsError, Leader, Link, LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard,
+    ShardId, ShardKind, ShardState, ShardSum, Site, SiteId, Verification, VerificationRows, VerificationSums,
 };
 
 use crate::mutants::Mutant;
@@ -33,6 +33,50 @@ impl<'a> Bent<'a> {
 
     fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+}
+
+impl VerificationRows for Bent<'_> {
+    fn verification(&mut self, shard: ShardId) -> Answer<Option<Verification>> {
+        self.rows.verification(shard)
+    }
+
+    fn put_verification(&mut self, row: &Verification) -> Answer<()> {
+        self.rows.put_verification(row)
+    }
+
+    fn first_to_verify(
+        &mut self,
+        campaign: CampaignId,
+        leases: Due,
+        times: (Micros, Micros),
+    ) -> Answer<Option<(ShardId, Micros)>> {
+        self.rows.first_to_verify(campaign, leases, times)
+    }
+
+    fn verification_sums(
+        &mut self,
+        campaign: CampaignId,
+        stale_before: Micros,
+        believed: Micros,
+    ) -> Answer<VerificationSums> {
+        self.rows.verification_sums(campaign, stale_before, believed)
+    }
+
+    fn bad_files_of(&mut self, shard: ShardId) -> Answer<Vec<BadFile>> {
+        self.rows.bad_files_of(shard)
+    }
+
+    fn put_bad_file(&mut self, file: &BadFile) -> Answer<()> {
+        self.rows.put_bad_file(file)
+    }
+
+    fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Answer<()> {
+        self.rows.remove_bad_file(shard, path)
+    }
+
+    fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {
+        self.rows.bad_sums(campaign)
     }
 }
 
@@ -67,6 +111,30 @@ impl Rows for Bent<'_> {
 
     fn put_campaign(&mut self, campaign: &Campaign) -> Answer<()> {
         self.rows.put_campaign(campaign)
+    }
+
+    fn site_above(&mut self, host: SiteId) -> Answer<Option<SiteId>> {
+        self.rows.site_above(host)
+    }
+
+    fn put_site_above(&mut self, host: SiteId, above: Option<SiteId>) -> Answer<()> {
+        self.rows.put_site_above(host, above)
+    }
+
+    fn queue_id(&mut self) -> Answer<Option<QueueId>> {
+        self.rows.queue_id()
+    }
+
+    fn put_queue_id(&mut self, id: QueueId) -> Answer<()> {
+        self.rows.put_queue_id(id)
+    }
+
+    fn signature(&mut self, campaign: CampaignId) -> Answer<Option<CampaignSignature>> {
+        self.rows.signature(campaign)
+    }
+
+    fn put_signature(&mut self, signature: &CampaignSignature) -> Answer<()> {
+        self.rows.put_signature(signature)
     }
 
     fn put_segment(&mut self, segment: &Segment) -> Answer<()> {
@@ -139,8 +207,8 @@ impl Rows for Bent<'_> {
         self.rows.put_shard(&shard)
     }
 
-    fn first_ready(&mut self, link: LinkId) -> Answer<Option<Shard>> {
-        self.rows.first_ready(link)
+    fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
+        self.rows.first_ready(link, passed_over)
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {
@@ -222,16 +290,16 @@ impl Rows for Bent<'_> {
         self.rows.notice(number)
     }
 
-    fn first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<Option<Notice>> {
-        self.rows.first_notice(hook, due)
+    fn first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<Option<Notice>> {
+        self.rows.first_notice(hook, due, passed_over)
     }
 
-    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due) -> Answer<()> {
-        self.rows.give_up_first_notice(hook, due)
+    fn give_up_first_notice(&mut self, hook: &HookKey, due: Due, passed_over: &[CampaignId]) -> Answer<()> {
+        self.rows.give_up_first_notice(hook, due, passed_over)
     }
 
-    fn count_notices(&mut self, campaign: CampaignId, hook: &HookKey) -> Answer<u64> {
-        self.rows.count_notices(campaign, hook)
+    fn trim_waiting(&mut self, campaign: CampaignId, hook: &HookKey, kept: u64) -> Answer<()> {
+        self.rows.trim_waiting(campaign, hook, kept)
     }
 
     fn trim_given_up(&mut self, campaign: CampaignId, hook: &HookKey, kept: usize) -> Answer<()> {

@@ -210,13 +210,30 @@ Exit 0: all files stand. 23: files were given up or cancelled, or wait for a use
 pub(super) const JOB_REPORT: &str = "\
 Exit 0: nothing failed, and nothing is left. 23: files failed, were cancelled or are left.";
 
+/// Beneath the options of `job site`.
+pub(super) const JOB_SITE: &str = "\
+  longhaul job site cern --host dtn1.cern.example --host dtn2.cern.example --movers-in 8
+  longhaul job site dtn1.cern.example --movers-in 4        one host alone";
+
 /// Beneath the options of `job run`.
 pub(super) const JOB_RUN: &str = "\
 SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mover that is killed loses nothing: its
 shard goes to another mover after a minute, and what stands by then is compared and not sent.
-With --drain, exit 0: all files stand; 23: files were given up, or wait for a user.
+With --drain, exit 0: all files stand, but for campaigns of owners whom this mover does not trust; 4: a campaign is
+left that was changed, or that was named and is not trusted; 23: files were given up, or wait for a user.
 
   longhaul job run --drain --max-time 230m";
+
+/// Beneath the options of `job verify`.
+pub(super) const JOB_VERIFY: &str = "\
+Shards that were read the longest time ago come first. Files are compared with the BLAKE3 that they were delivered
+with; of those that were not sent by a mover, as they stood already, the first reading is kept for the next one.
+Exit 0: nothing is known to be bad; 6: files are damaged; 23: files are lost, changed or cannot be read, also if an
+earlier run has found that. A run that is killed loses some seconds of its reading.
+
+  longhaul job verify atlas --budget 200MB/s --cycle 90d --once --max-time 6h       from cron, each night
+
+docs/REPLICATE.md shows how to copy lost and damaged files anew.";
 
 /// Beneath the options of `manifest diff`.
 pub(super) const MANIFEST_DIFF: &str = "\
@@ -224,6 +241,13 @@ A file is the same if the checksums that both have are the same, or if they have
 and time are the same; otherwise changed, or unknown where nothing tells. Kinds that one of them does not list
 (as directories in a list of checksums) are left out.
 Exit 0: all is the same; 6: something is changed; 23: something is added, removed or unknown, or a manifest is incomplete.";
+
+/// Beneath the options of `manifest consistency`.
+pub(super) const MANIFEST_CONSISTENCY: &str = "\
+A file is lost if both lists of the catalogue have it and the storage does not, and dark if the storage has it and
+neither list of the catalogue does: what comes or goes while the storage is listed is neither. Only names are compared.
+Lists of paths may be in any order; a slash before a path is no part of it. They are sorted in $TMPDIR.
+Exit 0: nothing is lost or dark; 23: something is, or a manifest is incomplete.";
 
 /// Beneath the options of `manifest import`.
 pub(super) const MANIFEST_IMPORT: &str = "\

@@ -52,9 +52,17 @@ pub enum JobVerb {
     /// List the files that failed, and how each did
     #[command(after_help = help::JOB_REPORT)]
     Report(JobCampaignArgs),
+    /// Name the site of hosts, and bound the movers that are there at a time; without a name, list
+    /// the sites
+    #[command(after_help = help::JOB_SITE)]
+    Site(JobSiteArgs),
     /// Move shards: the mover
     #[command(after_help = help::JOB_RUN)]
     Run(JobRunArgs),
+    /// Read back what a campaign has delivered to this host, and tell what is lost, changed or
+    /// damaged
+    #[command(after_help = help::JOB_VERIFY)]
+    Verify(JobVerifyArgs),
 }
 
 /// The arguments that name a queue.
@@ -189,6 +197,32 @@ pub struct JobRetryArgs {
     pub campaign: JobCampaignArgs,
 }
 
+/// The arguments of `job site`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobSiteArgs {
+    /// The site: a name without a dot for several hosts, or a host as HOST[:PORT]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Have a host belong to the site, and to no other one: HOST[:PORT], or '.' for the hosts of
+    /// movers; may be repeated
+    #[arg(long, value_name = "HOST", requires = "name")]
+    pub host: Vec<OsString>,
+    /// Have a host belong to the site no more; may be repeated
+    #[arg(long, value_name = "HOST", requires = "name")]
+    pub drop: Vec<OsString>,
+    /// Movers that may write to the site at a time, on all links together, 1 to 10000 [default: as
+    /// before, and 64 of a new one]
+    #[arg(long, value_name = "N", requires = "name")]
+    pub movers_in: Option<OsString>,
+    /// Movers that may read from the site at a time, likewise
+    #[arg(long, value_name = "N", requires = "name")]
+    pub movers_out: Option<OsString>,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+}
+
 /// The arguments of `job run`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -209,6 +243,15 @@ pub struct JobRunArgs {
     /// Buffers of each shard's transfer [default: as the campaign says]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// Move campaigns of this owner too, by the public key that signed them; may be repeated
+    /// [default: of a queue in a file, all owners; of one in a database, this user's own key]
+    #[arg(long, value_name = "KEY")]
+    pub owner: Vec<OsString>,
+    /// Move the campaign of this name though nobody has signed it, as older versions added it: then
+    /// whoever may write to the queue says what is moved; may be repeated [default: of a queue in a
+    /// file without --owner, all campaigns]
+    #[arg(long, value_name = "NAME")]
+    pub allow_unsigned: Vec<String>,
     /// The file of this host's hooks [default: $XDG_CONFIG_HOME/longhaul/hooks.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub hooks: Option<PathBuf>,
@@ -218,4 +261,39 @@ pub struct JobRunArgs {
     /// Keys: our own, and those that are trusted.
     #[command(flatten)]
     pub keys: KeyOptions,
+}
+
+/// The arguments of `job verify`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobVerifyArgs {
+    /// Read no faster than this, in bytes or bits a second: 200MB/s, 1Gbit/s [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    pub budget: Option<OsString>,
+    /// Read each byte once in this time, 1h to 3650d: what was read later than that is not due
+    /// [default: 90d]
+    #[arg(long, value_name = "TIME")]
+    pub cycle: Option<OsString>,
+    /// End once nothing is due [default: wait for what comes to be due]
+    #[arg(long)]
+    pub once: bool,
+    /// End after this time: 90s, 10m, 2h, 1d; the next run goes on there [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<OsString>,
+    /// Pass over files that have another length or time than they were delivered with: they were
+    /// replaced on purpose
+    #[arg(long)]
+    pub ignore_changed: bool,
+    /// Believe that files are lost, however many of a shard they are
+    #[arg(long)]
+    pub believe_losses: bool,
+    /// The directory of this host that is the campaign's DEST, where DEST is written as a daemon's
+    #[arg(long, value_name = "DIR")]
+    pub at: Option<PathBuf>,
+    /// Buffers of the reading [default: as of 'longhaul check']
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
 }

@@ -26,6 +26,11 @@ pub enum ManifestVerb {
     #[command(mut_arg("verbose", |arg| arg.help("Tell what is the same too; twice: what happens inside")))]
     #[command(after_help = help::MANIFEST_DIFF)]
     Diff(ManifestDiffArgs),
+    /// Compare a storage with its catalogue: tell files that are lost, and dark ones that no
+    /// catalogue has
+    #[command(mut_arg("quiet", |arg| arg.help("Tell findings and failures only, no sums")))]
+    #[command(after_help = help::MANIFEST_CONSISTENCY)]
+    Consistency(ManifestConsistencyArgs),
     /// Make one sealed manifest of several: names that two have are united, unless they contradict
     /// each other
     Merge(ManifestMergeArgs),
@@ -109,6 +114,25 @@ pub struct ManifestDiffArgs {
     pub talk: TalkOptions,
 }
 
+/// The arguments of `manifest consistency`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct ManifestConsistencyArgs {
+    /// The catalogue before the storage was listed: a sealed manifest, or a list with a path in
+    /// each line
+    #[arg(value_name = "BEFORE")]
+    pub before: OsString,
+    /// The list of the storage
+    #[arg(value_name = "STORAGE")]
+    pub storage: OsString,
+    /// The catalogue after the storage was listed
+    #[arg(value_name = "AFTER")]
+    pub after: OsString,
+    /// How much is said.
+    #[command(flatten)]
+    pub talk: TalkOptions,
+}
+
 /// The arguments of `manifest merge`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -133,7 +157,8 @@ pub struct ManifestImportArgs {
     pub lists: Vec<OsString>,
     /// The form of the lists: a checksum, for lines as b3sum, md5sum or xrdadler32 print them (b3,
     /// sha256, md5, adler32, crc32c, sha1, sha512); bagit, for a bag or one of its
-    /// manifest-ALGORITHM.txt; rucio, for JSON lines with scope, name, bytes, adler32 and md5
+    /// manifest-ALGORITHM.txt; rucio, for JSON lines with scope, name, bytes, adler32 and md5;
+    /// paths, for a path in each line
     #[arg(long, value_name = "FORM")]
     pub format: OsString,
     /// The directory of the manifest, which is made

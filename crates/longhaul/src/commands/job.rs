@@ -2,7 +2,8 @@
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `run` moves its shards.
+//! retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify` reads back
+//! what it delivered.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 
@@ -12,7 +13,9 @@ pub(super) mod keys_kept;
 mod look;
 mod plan;
 mod run;
+mod site;
 mod steer;
+mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
@@ -28,7 +31,7 @@ use crate::cli::TalkOptions;
 use crate::cli::job::{JobCampaignArgs, JobVerb};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::jobs::{CampaignSpec, QueuePlace, QueueStore, campaign_named, fault_of_jobs};
+use crate::jobs::{CampaignSpec, QueuePlace, QueueStore, Signed, campaign_named, fault_of_jobs, signed};
 use crate::output::{self, CampaignTold, JobTelling};
 use crate::settings;
 
@@ -45,7 +48,7 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
     context.talk(talk);
     let mut telling = JobTelling::new(BufWriter::new(io::stdout()), talk);
     let done = match verb {
-        JobVerb::Add(args) => add::add(args, &layers, context, &mut telling),
+        JobVerb::Add(args) => add::add(args, &layers, talk, context, &mut telling),
         JobVerb::Plan(args) => plan::plan(args, &layers, talk, context, &mut telling),
         JobVerb::Ls(args) => look::list(args, context, &mut telling),
         JobVerb::Show(args) => look::show(args, context, &mut telling),
@@ -57,9 +60,15 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
         JobVerb::Release(args) => steer::steer(args, steer::Step::Release, context, &mut telling),
         JobVerb::Cancel(args) => steer::steer(args, steer::Step::Cancel, context, &mut telling),
         JobVerb::Retry(args) => steer::retry_faults(args, context, &mut telling),
+        JobVerb::Site(args) => site::site(args, context, &mut telling),
         JobVerb::Run(args) => {
             return Ok(run::run(args, &layers, talk, context, telling)
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
+        }
+        JobVerb::Verify(args) => {
+            return Ok(
+                verify::run(args, talk, context, telling).unwrap_or_else(|error| output::refuse(talk.json, error))
+            );
         }
     };
     match done {
@@ -85,7 +94,9 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
         JobVerb::Wait(args) => &args.campaign.queue.talk,
         JobVerb::Watch(args) => &args.campaign.queue.talk,
         JobVerb::Retry(args) => &args.campaign.queue.talk,
+        JobVerb::Site(args) => &args.queue.talk,
         JobVerb::Run(args) => &args.queue.talk,
+        JobVerb::Verify(args) => &args.campaign.queue.talk,
     }
 }
 
@@ -110,6 +121,13 @@ fn passwords(context: Context) -> Result<Passwords, Error> {
     Ok(Passwords { any, file })
 }
 
+/// A campaign, its figures, and what its signature says.
+struct Figures {
+    campaign: Campaign,
+    left: Left,
+    signed: Signed,
+}
+
 /// A queue and a campaign in it.
 struct Named {
     store: QueueStore,
@@ -125,7 +143,7 @@ impl Named {
     }
 
     /// The campaign and its figures, as they are now.
-    fn figures(&mut self) -> Result<(Campaign, Left), Error> {
+    fn figures(&mut self) -> Result<Figures, Error> {
         figures(&mut self.store, self.id)
     }
 
@@ -148,12 +166,13 @@ fn campaign(store: &mut QueueStore, name: &str) -> Result<Campaign, Error> {
     })
 }
 
-fn figures(store: &mut QueueStore, id: CampaignId) -> Result<(Campaign, Left), Error> {
-    let found = store.transact(|rows| Ok((rows.campaign(id)?, left(rows, id)?))).map_err(queue_failed)?;
-    match found {
-        (Some(campaign), left) => Ok((campaign, left)),
-        (None, _) => Err(queue_failed(longhaul_jobs::JobsError::NoCampaign(id))),
-    }
+fn figures(store: &mut QueueStore, id: CampaignId) -> Result<Figures, Error> {
+    let found = store.transact(|rows| {
+        let campaign = rows.campaign(id)?.ok_or(longhaul_jobs::JobsError::NoCampaign(id))?;
+        let (left, signed) = (left(rows, id)?, signed(rows, &campaign)?);
+        Ok(Figures { campaign, left, signed })
+    });
+    found.map_err(queue_failed)
 }
 
 fn queue_failed(error: longhaul_jobs::JobsError) -> Error {
@@ -161,10 +180,15 @@ fn queue_failed(error: longhaul_jobs::JobsError) -> Error {
 }
 
 /// A campaign with the words of its transfers. A spec that this program cannot read is told so.
-fn told<'a>(campaign: &'a Campaign, left: &'a Left) -> CampaignTold<'a> {
+fn told(Figures { campaign, left, signed }: &Figures) -> CampaignTold<'_> {
     let ends = match CampaignSpec::decode(&campaign.spec) {
         Ok(spec) => (spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect(), spec.to.shown()),
         Err(fault) => (Vec::new(), fault.message.to_string()),
     };
-    CampaignTold { campaign, ends, left }
+    let owner = match signed {
+        Signed::By(owner, _) => Ok(owner.to_string()),
+        Signed::Nobody => Err("nobody has signed it"),
+        _ => Err("what the queue says is not what its owner signed"),
+    };
+    CampaignTold { campaign, ends, owner, left }
 }

@@ -1,8 +1,10 @@
-//! `manifest`: makes, shows, compares, merges and imports sealed manifests.
+//! `manifest`: makes, shows, compares, merges and imports sealed manifests; `consistency` compares
+//! a storage with its catalogue.
 //!
 //! In: directories, locations, manifests and lists of other programs. Out: sealed manifests, and
 //! findings to `output`. The crate of manifests does the work; the engine lists what a daemon has.
 
+mod consistency;
 pub(super) mod local;
 pub(super) mod remote;
 
@@ -52,6 +54,7 @@ pub(super) fn run(verb: &ManifestVerb, context: Context) -> Result<Exit, Error> 
         },
         ManifestVerb::Show(args) => show(args, telling),
         ManifestVerb::Diff(args) => Ok(compare(args, telling)),
+        ManifestVerb::Consistency(args) => Ok(consistency::run(args, talk)),
         ManifestVerb::Merge(args) => Ok(merge(args, telling)),
         ManifestVerb::Import(args) => import_lists(args, telling),
     };
@@ -63,6 +66,7 @@ fn talk_of(verb: &ManifestVerb) -> &TalkOptions {
         ManifestVerb::Make(args) => &args.talk,
         ManifestVerb::Show(args) => &args.talk,
         ManifestVerb::Diff(args) => &args.talk,
+        ManifestVerb::Consistency(args) => &args.talk,
         ManifestVerb::Merge(args) => &args.talk,
         ManifestVerb::Import(args) => &args.talk,
     }
@@ -139,6 +143,7 @@ fn import_lists(args: &ManifestImportArgs, telling: Output) -> Result<Exit, Erro
     let format = match args.format.to_str() {
         Some("bagit") => Format::BagIt,
         Some("rucio") => Format::Rucio,
+        Some("paths") => Format::Paths,
         _ => Format::Lines(algorithm("format", &args.format)?),
     };
     let out = PathBuf::from(&args.out);

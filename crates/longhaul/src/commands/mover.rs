@@ -29,8 +29,8 @@ use crate::config::{CHECKSUMS, Daemon, MoverConfig, Places};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace, ShardEnd,
-    SharedQueue,
+    CampaignKeys, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, Owners, QueuePlace,
+    ShardEnd, SharedQueue, Unsigned,
 };
 use crate::keys;
 use crate::output::{self, AdminMoverBody, Talker};
@@ -162,8 +162,8 @@ async fn move_once(
     let (place, hooks) = (queue_place(config, &keys.places)?, hooks(config)?);
     let opened = place.clone();
     // A server may be far away, and a disk busy.
-    let store = tokio::task::spawn_blocking(move || opened.open_or_make()).await;
-    let store = store.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
+    let queue = tokio::task::spawn_blocking(move || opened.open_or_make().map(SharedQueue::new)).await;
+    let queue = queue.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
     let orders = MoverOrders {
         campaign: None,
         names: config.campaigns.clone(),
@@ -172,11 +172,29 @@ async fn move_once(
         movers: config.movers,
         memory: Some(config.memory),
         ground: LocalGround::Beneath(config.beneath.clone()),
+        owners: owners(config, keys, &place)?,
     };
     tracing::info!(target: "longhaul::serve", "the mover serves the queue {}", output::clean(&place.to_string()));
     let (keys, catalogue) = (keys.clone() as Arc<dyn KeyRing>, keys.catalogue.clone());
-    let mover = Mover::new((SharedQueue::new(store), place.shelf()), Some(keys), orders, told.clone())?;
+    let mover = Mover::new((queue, place.shelf()), Some(keys), orders, told.clone())?;
     mover.with_hooks(hooks).cataloguing(catalogue).run(halt).await
+}
+
+/// The owners whose campaigns are moved: whoever has the mover's own key, and those that are named.
+/// A queue in a file is the daemon's user's alone, so that all that it has is moved, unless
+/// somebody is named.
+fn owners(config: &MoverConfig, keys: &DaemonKeys, place: &QueuePlace) -> Result<Owners, Error> {
+    let is_any = place.is_file() && config.owners.is_empty();
+    let unsigned = match &config.allow_unsigned {
+        Some(names) => Unsigned::Named(names.iter().cloned().collect()),
+        None if is_any => Unsigned::Moved,
+        None => Unsigned::Refused,
+    };
+    if is_any {
+        return Ok(Owners::any(unsigned));
+    }
+    let own = keys::public(keys.given.identity.as_ref().unwrap_or(&keys.identity))?;
+    Ok(Owners::these(config.owners.iter().copied().chain(own), unsigned))
 }
 
 /// The queue of a mover.
@@ -201,7 +219,8 @@ pub(super) fn check(config: &MoverConfig, state: Option<&Path>) -> Result<(), Er
 }
 
 /// The keys of a daemon's mover: those of its table, and else those of the daemon. What a campaign
-/// keeps is a row, and rows are not signed: it names no key of this host, and nobody to be trusted.
+/// keeps is of its owner, who is not this host's: it names no key of this host, and nobody to be
+/// trusted.
 struct DaemonKeys {
     given: Keys,
     identity: PathBuf,

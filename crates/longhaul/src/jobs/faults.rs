@@ -23,8 +23,12 @@ pub fn fault_of_jobs(error: &JobsError) -> Fault {
         JobsError::NoCampaign(_) => (FaultCode::NotFound, "'longhaul job ls' lists the campaigns"),
         JobsError::NameTaken(_) => (FaultCode::Usage, "give another name with --name"),
         JobsError::BadName(_) => (FaultCode::Usage, "give a name that can be typed with --name"),
+        JobsError::BadSite(..) => (FaultCode::Usage, "'longhaul job site' lists the sites, and the hosts of each"),
         JobsError::WrongState { .. } => (FaultCode::Usage, "'longhaul job show' tells how far the campaign is"),
         JobsError::PlanTakenBack(_) => (FaultCode::Busy, "plan it again: sources are not listed anew"),
+        JobsError::Altered(_) => {
+            (FaultCode::Denied, "nothing was signed: find out who may write to the queue, and add the campaign there")
+        }
         JobsError::TooMuch(_) => (FaultCode::Unsupported, "split it into several campaigns"),
         JobsError::BadRow(_) => (FaultCode::Io, "take the last backup of the queue"),
         _ => (FaultCode::Internal, ""),

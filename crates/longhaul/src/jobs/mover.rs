@@ -3,13 +3,16 @@
 //! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
 //! destination, `ground` bounds the places of this host that it may name, `tally` counts its files
 //! as the engine tells of them, `source` looks whether sources are still what the manifest says,
-//! `aside` knows the links that this host cannot serve now, `telling` tells hooks. In: a queue,
-//! manifests, and orders how long to go on. Out: reports to the queue, and events to a
-//! [`MoverObserver`]. Any mover may lead: the one that holds the leader's row schedules. Must not
-//! know the command line.
+//! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
+//! that this host cannot serve now, `admitting` passes campaigns over whose owners it does not
+//! trust, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
+//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
+//! leader's row schedules. Must not know the command line.
 
+mod admitting;
 mod aside;
 mod claim;
+mod digests;
 mod ground;
 mod lease;
 mod session;
@@ -24,16 +27,18 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
-use longhaul_jobs::queue::{Ask, Granted, claim, lead, resign, schedule};
-use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::queue::{AdmitAll, Ask, Granted, claim_among, lead, resign, schedule_among};
+use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
+use self::admitting::Admitting;
 use self::aside::LinksAside;
 pub use self::ground::LocalGround;
 use self::telling::{FINISHING_MAX, HookPhase};
 use super::faults::fault_of_jobs;
 use super::hooks::Hooks;
+use super::owners::Owners;
 use super::queue::{SharedQueue, is_drained};
 use super::shelf::Shelf;
 use super::spec::{CampaignKeys, HERE};
@@ -55,6 +60,8 @@ pub struct MoverOrders {
     pub memory: Option<ByteCount>,
     /// The places of this host that campaigns may name.
     pub ground: LocalGround,
+    /// The owners whose campaigns it moves.
+    pub owners: Owners,
 }
 
 /// When a mover ends by itself.
@@ -109,6 +116,7 @@ pub struct Mover {
     observer: Arc<dyn MoverObserver>,
     id: MoverId,
     aside: LinksAside,
+    admitting: Arc<Admitting>,
     hooks: Hooks,
     /// The catalogue of checksums of files that come to this host. `None`: there is none.
     catalogue: Option<PathBuf>,
@@ -133,8 +141,9 @@ impl Mover {
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
         let aside = LinksAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
+        let admitting = Arc::new(Admitting::new(orders.owners.clone()));
         let (hooks, catalogue, settled) = (Hooks::default(), None, Notify::new());
-        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, hooks, catalogue, settled })
+        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, admitting, hooks, catalogue, settled })
     }
 
     /// The same, which keeps checksums of files that come to this host in this catalogue, where
@@ -213,8 +222,21 @@ impl Mover {
         }
     }
 
-    /// The fault of a link that is given up, if anything is left there to be moved.
+    /// The fault of a campaign that should be moved, is passed over and runs on, or of a link that
+    /// is given up, if anything is left there to be moved.
     async fn served_all(&self) -> Result<(), Fault> {
+        let refused = self.admitting.refused(self.orders.campaign);
+        let unmoved = self.queue.transact(move |rows| {
+            let mut unmoved = None;
+            for (id, fault) in &refused {
+                let is_running = rows.campaign(*id)?.is_some_and(|campaign| campaign.state == CampaignState::Running);
+                unmoved = unmoved.or(is_running.then(|| fault.clone()));
+            }
+            Ok(unmoved)
+        });
+        if let Some(fault) = unmoved.await.map_err(|error| fault_of_jobs(&error))? {
+            return Err(fault);
+        }
         let (campaign, given_up) = (self.orders.campaign, self.aside.now(Instant::now()).given_up);
         if given_up.is_empty() {
             return Ok(());
@@ -222,7 +244,7 @@ impl Mover {
         let left = self.queue.transact(move |rows| {
             let mut left = Vec::new();
             for &link in &given_up {
-                left.extend((!is_drained(rows, campaign, &[link])?).then_some(link));
+                left.extend((!is_drained(rows, campaign, &[link], &AdmitAll)?).then_some(link));
             }
             Ok(left)
         });
@@ -279,38 +301,43 @@ impl Mover {
         let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         let (aside, names) = (self.aside.now(Instant::now()), self.orders.names.clone());
-        self.queue
+        let admitting = Arc::clone(&self.admitting);
+        let claimed = self
+            .queue
             .transact(move |rows| {
                 let mut links = links_of(rows, (campaign, &names), served)?;
                 links.retain(|link| !aside.given_up.contains(link));
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
-                if ends && is_drained(rows, campaign, &links)? {
+                if ends && is_drained(rows, campaign, &links, &*admitting)? {
                     return Ok(Claimed::Drained);
                 }
                 let asked: Vec<_> = links.iter().copied().filter(|link| !aside.waiting.contains(link)).collect();
                 let ask = Ask { mover: who, links: &asked, id: claim_id };
-                if let Some(granted) = claim(rows, &ask)? {
+                if let Some(granted) = claim_among(rows, &ask, &*admitting)? {
                     return Ok(Claimed::Shard(Box::new(granted)));
                 }
                 if let Some(term) = lead(rows, who)? {
-                    schedule(rows, who, term)?;
+                    schedule_among(rows, who, term, &*admitting)?;
                 }
-                match claim(rows, &ask)? {
+                match claim_among(rows, &ask, &*admitting)? {
                     Some(granted) => Ok(Claimed::Shard(Box::new(granted))),
-                    None if is_drained(rows, campaign, &links)? => Ok(Claimed::Drained),
+                    None if is_drained(rows, campaign, &links, &*admitting)? => Ok(Claimed::Drained),
                     None => Ok(Claimed::Waits),
                 }
             })
-            .await
+            .await;
+        self.admitting.untold().iter().for_each(|fault| self.observer.trouble(fault));
+        claimed
     }
 
     /// A leader's turn, if it leads. A store that does not answer is told of by those who claim.
     async fn schedule(&self) {
         let who = self.id;
+        let admitting = Arc::clone(&self.admitting);
         let turn = self.queue.transact(move |rows| {
             let Some(term) = lead(rows, who)? else { return Ok(()) };
-            schedule(rows, who, term).map(drop)
+            schedule_among(rows, who, term, &*admitting).map(drop)
         });
         if let Err(error) = turn.await {
             tracing::debug!(%error, "the leader's turn failed");

@@ -8,14 +8,14 @@ use std::num::NonZero;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::{
-    LinkLimits, SiteLimits, add_link, add_segment, add_site, begin_campaign, note_omitted, take_back_segments,
+    LinkLimits, SiteLimits, add_link, add_segment, begin_campaign, note_omitted, site_named, take_back_segments,
 };
-use longhaul_jobs::{
-    Amount, Calendar, Campaign, CampaignId, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, SiteId, Store,
-};
+use longhaul_jobs::{Amount, Calendar, Campaign, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, Store};
 use longhaul_manifest::{ItemKind, Sealed};
+use longhaul_net::Identity;
 
 use super::faults::{fault_of_jobs, fault_of_manifest};
+use super::signing::sign_plan;
 use super::spec::CampaignSpec;
 
 /// A campaign that was planned.
@@ -30,9 +30,11 @@ pub struct CampaignPlan {
 /// The movers that a link and a site allow at a time. On one host more of them share its disks.
 const MOVERS_OF_LINK: NonZero<u32> = NonZero::<u32>::MIN.saturating_add(7);
 const MOVERS_OF_SITE: NonZero<u32> = NonZero::<u32>::MIN.saturating_add(63);
+/// The limits of a site that nobody has set.
+pub const SITE_LIMITS: SiteLimits = SiteLimits { movers_in: MOVERS_OF_SITE, movers_out: MOVERS_OF_SITE };
 
-/// Cuts the manifests of a campaign, and lets it begin. `stopped` says that it is to end early:
-/// then the queue is left as it was.
+/// Cuts the manifests of a campaign, has its owner sign them if one signed the campaign, and lets
+/// it begin. `stopped` says that it is to end early: then the queue is left as it was.
 ///
 /// # Errors
 /// The fault of a manifest that cannot be read, or is another one than an earlier run had begun to
@@ -41,11 +43,11 @@ pub fn plan_shards(
     store: &mut impl Store,
     campaign: &Campaign,
     spec: &CampaignSpec,
-    manifests: &[Sealed],
+    (manifests, owner): (&[Sealed], Option<&Identity>),
     stopped: &dyn Fn() -> Option<FaultCode>,
 ) -> Result<CampaignPlan, Fault> {
     let mut added = Vec::new();
-    let cut = cut_all(store, (campaign.id, spec), manifests, stopped, &mut added);
+    let cut = cut_all(store, (campaign, spec), (manifests, owner), stopped, &mut added);
     let Err(fault) = cut else { return cut };
     if stopped() != Some(fault.code) {
         return Err(fault);
@@ -58,8 +60,8 @@ pub fn plan_shards(
 /// Cuts all manifests. `added` has the numbers of the segments that this run added.
 fn cut_all(
     store: &mut impl Store,
-    (id, spec): (CampaignId, &CampaignSpec),
-    manifests: &[Sealed],
+    (campaign, spec): (&Campaign, &CampaignSpec),
+    (manifests, owner): (&[Sealed], Option<&Identity>),
     stopped: &dyn Fn() -> Option<FaultCode>,
     added: &mut Vec<u64>,
 ) -> Result<CampaignPlan, Fault> {
@@ -71,8 +73,8 @@ fn cut_all(
             Ok((link, rate))
         })
         .map_err(known)?;
-    let limits = limits(spec, (rate > 0).then_some(rate));
-    let mut number = 0;
+    let (id, limits) = (campaign.id, limits(spec, (rate > 0).then_some(rate)));
+    let (mut number, mut digests) = (0, Vec::new());
     for sealed in manifests {
         let mut items = sealed.items();
         for found in &sealed.head().segments {
@@ -80,6 +82,7 @@ fn cut_all(
             let segment = Segment { campaign: id, number, digest: found.digest, total };
             let is_new = store.transact(|rows| add_once(rows, &segment, link, &cuts)).map_err(known)?;
             added.extend(is_new.then_some(number));
+            digests.push(found.digest);
             number += 1;
         }
     }
@@ -92,6 +95,9 @@ fn cut_all(
         // sources.
         let omitted = manifests.iter().fold(0, |sum: u64, sealed| sum.saturating_add(sealed.head().omitted));
         note_omitted(rows, id, omitted, &[])?;
+        if let Some(owner) = owner {
+            sign_plan(rows, campaign, owner, (manifests.iter().map(Sealed::digest).collect(), &digests))?;
+        }
         begin_campaign(rows, id)?;
         rows.shard_sums(id)
     });
@@ -176,19 +182,12 @@ fn cuts_of(
 
 /// The link between two sites by their names, which is added if there is none.
 fn link_between(rows: &mut dyn Rows, from: &str, to: &str) -> Result<LinkId, JobsError> {
-    let (from, to) = (site_named(rows, from)?, site_named(rows, to)?);
+    let (from, to) = (site_named(rows, from, SITE_LIMITS)?, site_named(rows, to, SITE_LIMITS)?);
     if let Some(link) = rows.links()?.into_iter().find(|link| (link.from, link.to) == (from, to)) {
         return Ok(link.id);
     }
     let limits = LinkLimits { movers: MOVERS_OF_LINK, rate: None };
     add_link(rows, (from, to), limits, &Calendar::default())
-}
-
-fn site_named(rows: &mut dyn Rows, name: &str) -> Result<SiteId, JobsError> {
-    if let Some(site) = rows.sites()?.into_iter().find(|site| site.name == name) {
-        return Ok(site.id);
-    }
-    add_site(rows, name, SiteLimits { movers_in: MOVERS_OF_SITE, movers_out: MOVERS_OF_SITE })
 }
 
 #[cfg(test)]
@@ -243,12 +242,12 @@ mod tests {
                 (looks.get() > calm).then_some(FaultCode::Terminated)
             };
             let manifests = std::slice::from_ref(&sealed);
-            let fault = plan_shards(&mut store, &campaign, &spec, manifests, &stopped).unwrap_err();
+            let fault = plan_shards(&mut store, &campaign, &spec, (manifests, None), &stopped).unwrap_err();
             assert_eq!(fault.code, FaultCode::Terminated);
             assert!(fault.message.contains("nothing of it is planned"), "{fault:?}");
             assert_eq!(rows_of(&mut store), before, "behind {calm} looks");
         }
-        let planned = plan_shards(&mut store, &campaign, &spec, &[sealed], &|| None).unwrap();
+        let planned = plan_shards(&mut store, &campaign, &spec, (&[sealed], None), &|| None).unwrap();
         assert_eq!((planned.shards, planned.total), (3, Amount { files: 3, bytes: 30 }));
     }
 
@@ -263,7 +262,7 @@ mod tests {
         for count in [5, 0] {
             store.transact(|rows| note_omitted(rows, campaign.id, count, &[])).unwrap();
         }
-        plan_shards(&mut store, &campaign, &spec, &[first, second], &|| None).unwrap();
+        plan_shards(&mut store, &campaign, &spec, (&[first, second], None), &|| None).unwrap();
         let planned = store.transact(|rows| rows.campaign(campaign.id)).unwrap().unwrap();
         assert_eq!((planned.omitted, planned.state), (5, longhaul_jobs::CampaignState::Running));
     }

@@ -10,13 +10,15 @@ use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode};
+use longhaul_jobs::queue::Admission;
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
 };
-use longhaul_jobs_postgres::{Passwords, Place, PostgresStore};
+use longhaul_jobs_postgres::{Passwords, Place, PostgresError, PostgresStore};
 use longhaul_jobs_sqlite::SqliteStore;
 
 use super::faults::{fault_of_postgres, fault_of_sqlite};
@@ -44,7 +46,19 @@ pub enum QueueStore {
 
 /// A queue that several tasks use at once.
 #[derive(Clone)]
-pub struct SharedQueue(Arc<Mutex<QueueStore>>);
+pub struct SharedQueue {
+    store: Arc<Mutex<QueueStore>>,
+    /// The store of heartbeats, of a database: another connection, so that no transaction of this
+    /// process, which may be tried for half a minute, keeps a lease from being renewed.
+    beats: Option<Arc<Mutex<BeatStore>>>,
+}
+
+/// A connection for heartbeats alone.
+struct BeatStore {
+    store: PostgresStore,
+    /// When it was found that the server does not give it: heartbeats then go over the other one.
+    away: Option<Instant>,
+}
 
 impl QueuePlace {
     /// The place that was named, or this user's file. Passwords of databases are those of the
@@ -107,6 +121,11 @@ impl QueuePlace {
         }
     }
 
+    /// Whether it is in a file, which its user alone can write to, and not in a database.
+    pub fn is_file(&self) -> bool {
+        matches!(self.0, Kind::File(_))
+    }
+
     /// The place of the manifests of its campaigns: beside a file; where a URL says.
     pub fn shelf(&self) -> Shelf {
         match &self.0 {
@@ -152,9 +171,26 @@ fn manifests_beside(path: &Path) -> PathBuf {
 }
 
 impl SharedQueue {
-    /// A queue over an open store.
+    /// A queue over an open store. The connection of heartbeats is dialled at once, before anything
+    /// is claimed: it waits for the server.
     pub fn new(store: QueueStore) -> SharedQueue {
-        SharedQueue(Arc::new(Mutex::new(store)))
+        let beside = match &store {
+            QueueStore::File(_) => None,
+            QueueStore::Database(store) => {
+                store.beside().inspect_err(|error| tracing::debug!(%error, "heartbeats wait their turn")).ok()
+            }
+        };
+        let beats = beside.map(|store| {
+            let mut beats = BeatStore { store, away: None };
+            beats.dial();
+            Arc::new(Mutex::new(beats))
+        });
+        SharedQueue { store: Arc::new(Mutex::new(store)), beats }
+    }
+
+    /// The store, for whoever may wait for it.
+    pub fn store(&self) -> MutexGuard<'_, QueueStore> {
+        locked(&self.store)
     }
 
     /// Carries out a transaction on a thread that may wait.
@@ -165,22 +201,101 @@ impl SharedQueue {
         &self,
         work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
     ) -> Result<T, JobsError> {
-        let store = Arc::clone(&self.0);
-        let done = tokio::task::spawn_blocking(move || {
-            // A transaction that panicked was rolled back: the store is as it was before.
-            store.lock().unwrap_or_else(PoisonError::into_inner).transact(work)
-        });
-        done.await.unwrap_or_else(|error| Err(JobsError::store(error)))
+        let store = Arc::clone(&self.store);
+        waited_for(move || transact(&store, work)).await
+    }
+
+    /// Carries out the transaction of a heartbeat, which does not wait for others of this process
+    /// if the queue is in a database: unless its server gives this process no second connection.
+    ///
+    /// # Errors
+    /// The errors of the rule, and of the store.
+    pub async fn transact_beat<T: Send + 'static>(
+        &self,
+        mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
+    ) -> Result<T, JobsError> {
+        let (store, beats) = (Arc::clone(&self.store), self.beats.clone());
+        let beat = move || {
+            let own = beats.and_then(|beats| locked(&beats).transact(&mut work));
+            own.unwrap_or_else(|| transact(&store, work))
+        };
+        waited_for(beat).await
     }
 }
 
+impl BeatStore {
+    /// Whether the server gives this connection, by one try.
+    fn dial(&mut self) -> bool {
+        self.away = self.store.dial().err().map(|error| no_beats(&error));
+        self.away.is_none()
+    }
+
+    /// `None` if the server does not give this connection.
+    fn transact<T>(
+        &mut self,
+        work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>,
+    ) -> Option<Result<T, JobsError>> {
+        let is_away = self.away.is_some_and(|since| since.elapsed() < BEATS_AWAY);
+        if is_away || self.away.is_some() && !self.dial() {
+            return None;
+        }
+        match self.store.transact(work) {
+            Err(error) if is_no_connection(&error) => {
+                self.away = Some(no_beats(&error));
+                None
+            }
+            done => Some(done),
+        }
+    }
+}
+
+/// The time at which the connection of heartbeats was found to be away.
+fn no_beats(error: &dyn std::fmt::Display) -> Instant {
+    tracing::debug!(%error, "heartbeats have no connection of their own for a while");
+    Instant::now()
+}
+
+/// Whether the server could not be asked at all: it is away, or lets no more connections in. A
+/// transaction of which that is said was not made.
+fn is_no_connection(error: &JobsError) -> bool {
+    let JobsError::Store { source } = error else { return false };
+    matches!(source.downcast_ref(), Some(PostgresError::Away { .. } | PostgresError::Denied { .. }))
+}
+
+fn transact<T>(
+    store: &Mutex<QueueStore>,
+    work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>,
+) -> Result<T, JobsError> {
+    locked(store).transact(work)
+}
+
+/// A transaction that panicked was rolled back: the store is as it was before.
+fn locked<T>(store: &Mutex<T>) -> MutexGuard<'_, T> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries something out on a thread that may wait.
+async fn waited_for<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, JobsError> + Send + 'static,
+) -> Result<T, JobsError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(JobsError::store(error)))
+}
+
+/// A server that gives no connection for heartbeats is not asked for it again for so long.
+const BEATS_AWAY: Duration = Duration::from_secs(60);
+
 /// Whether nothing is left on these links that could be moved without a user, of one campaign or of
-/// all: what is planned, held, cancelled, or on a link that is not open waits for one. A campaign
-/// whose row makes no sense is passed over.
+/// all: what is planned, held, cancelled, or on a link that is not open waits for one, and so do
+/// campaigns that are not admitted. A campaign whose row makes no sense is passed over.
 ///
 /// # Errors
 /// The errors of the store.
-pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId]) -> Result<bool, JobsError> {
+pub fn is_drained(
+    rows: &mut dyn Rows,
+    only: Option<CampaignId>,
+    among: &[LinkId],
+    admission: &dyn Admission,
+) -> Result<bool, JobsError> {
     let links = rows.links()?;
     for id in rows.campaign_ids()? {
         if only.is_some_and(|only| only != id) {
@@ -190,7 +305,10 @@ pub fn is_drained(rows: &mut dyn Rows, only: Option<CampaignId>, among: &[LinkId
             Err(error) if error.is_of_rows() => continue,
             other => other?,
         };
-        let runs = campaign.is_some_and(|campaign| campaign.state == CampaignState::Running);
+        let runs = match &campaign {
+            Some(campaign) if campaign.state == CampaignState::Running => admission.admits(rows, campaign)?,
+            _ => false,
+        };
         let is_open = |id| links.iter().any(|link| link.id == id && link.state == LinkState::Open);
         for sum in rows.shard_sums(id)?.into_iter().filter(|sum| among.contains(&sum.link)) {
             let moves = match sum.kind {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::{Blame, Fault, FaultCode, Hash32};
-use longhaul_jobs::{CampaignKey, Part, Segment};
+use longhaul_jobs::{CampaignKey, Part, Segment, ShardId};
 use longhaul_manifest::{Item, ItemKind, Sealed, SegmentReader, check_segment};
 
 use super::faults::fault_of_manifest;
@@ -57,6 +57,11 @@ impl Shelf {
         self.dir.join(name).join(source.to_string())
     }
 
+    /// The file with the digests of a shard's delivered files.
+    pub fn record(&self, campaign: CampaignKey, shard: ShardId) -> PathBuf {
+        self.manifest(campaign, 0).with_file_name("delivered").join(shard.0.to_string())
+    }
+
     /// Makes the directory above that of a manifest, for this user alone.
     ///
     /// # Errors
@@ -67,14 +72,24 @@ impl Shelf {
     }
 
     /// The items of a part of a segment. The segments of a campaign are numbered through all of its
-    /// sources.
+    /// sources. `roots` are the digests of its manifests that its owner signed, `None` if nobody
+    /// did.
     ///
     /// # Errors
     /// The fault of a manifest that is not there, is damaged, or is not the one that was planned.
-    pub fn listing(&self, campaign: CampaignKey, segment: &Segment, part: Part) -> Result<Listing, Fault> {
+    pub fn listing(
+        &self,
+        (campaign, roots): (CampaignKey, Option<&[Hash32]>),
+        segment: &Segment,
+        part: Part,
+    ) -> Result<Listing, Fault> {
         let mut before = 0;
         for source in 0.. {
-            let sealed = Sealed::open(&self.manifest(campaign, source)).map_err(|error| fault_of_manifest(&error))?;
+            let dir = self.manifest(campaign, source);
+            let sealed = Sealed::open(&dir).map_err(|error| fault_of_manifest(&error))?;
+            if roots.is_some_and(|roots| roots.get(source) != Some(&sealed.digest())) {
+                return Err(damaged(&dir, "it is another manifest than the campaign's owner signed"));
+            }
             let segments = &sealed.head().segments;
             let found = usize::try_from(segment.number - before).ok().and_then(|at| segments.get(at));
             let Some(found) = found else {
@@ -137,3 +152,32 @@ fn unusable(code: FaultCode, path: &Path, why: impl std::fmt::Display) -> Fault 
 
 /// Bytes of a read of a segment's file.
 const READ_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::RelPath;
+    use longhaul_jobs::{Amount, CampaignId};
+    use longhaul_manifest::{Draft, Lists};
+
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_the_owner_did_not_sign_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shelf, key) = (Shelf::at(dir.path().to_owned()), CampaignKey([1; 16]));
+        let out = shelf.manifest(key, 0);
+        shelf.make_room(&out).unwrap();
+        let mut draft = Draft::begin(&out).unwrap();
+        draft.add(&Item::file(RelPath::new("f").unwrap(), Some(3), Default::default())).unwrap();
+        let sealed = draft.seal(Lists::ALL, 0).unwrap();
+        let (digest, total) = (sealed.head().segments[0].digest, Amount { files: 1, bytes: 3 });
+        let segment = Segment { campaign: CampaignId(1), number: 0, digest, total };
+        let part = Part { segment: 0, first: 0, end: 1 };
+        for (roots, is_read) in
+            [(None, true), (Some(vec![sealed.digest()]), true), (Some(vec![[9; 32]]), false), (Some(Vec::new()), false)]
+        {
+            let read = shelf.listing((key, roots.as_deref()), &segment, part);
+            assert_eq!(read.is_ok(), is_read, "{roots:?}: {read:?}");
+        }
+    }
+}

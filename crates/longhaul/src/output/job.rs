@@ -1,10 +1,11 @@
 //! Tells what there is about campaigns: what they are, what is left of them, which files failed.
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
-//! error, and the exit code. `bodies` declares the fields of the events. Decides nothing of the
-//! queue.
+//! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
+//! was read back. Decides nothing of the queue.
 
 mod bodies;
+mod verification;
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -12,13 +13,15 @@ use std::time::Instant;
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime};
 use longhaul_jobs::{
     Amount, Campaign, CampaignState, Delivery, FailedFile, FaultState, Fence, Hold, HookWish, Left, LinkState, Micros,
-    Notice, OmittedName, Shard, ShardState, TimeLeft,
+    Notice, OmittedName, Shard, ShardState, Site, TimeLeft,
 };
 
 use self::bodies::{
     JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody,
-    JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
+    JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody,
+    JobSummaryBody,
 };
+pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
 use super::units;
@@ -31,6 +34,8 @@ pub struct CampaignTold<'a> {
     pub campaign: &'a Campaign,
     /// Its sources and its destination, as locations.
     pub ends: (Vec<String>, String),
+    /// The public key of its owner; or, in words, why it has none.
+    pub owner: Result<String, &'static str>,
     /// Its figures.
     pub left: &'a Left,
 }
@@ -141,6 +146,7 @@ impl<W: Write> JobTelling<W> {
         self.pair("state", campaign.state.name());
         told.ends.0.iter().for_each(|from| self.pair("from", from));
         self.pair("to", &told.ends.1);
+        self.pair("owner", told.owner.as_deref().unwrap_or_else(|why| *why));
         self.pair("priority", &campaign.priority.get().to_string());
         self.pair("weight", &campaign.weight.get().to_string());
         self.pair("deadline", &or_none(campaign.deadline.map(time).unwrap_or_default()));
@@ -164,12 +170,28 @@ impl<W: Write> JobTelling<W> {
             },
             from: told.ends.0.clone(),
             to: told.ends.1.clone(),
+            owner: told.owner.as_deref().ok(),
             total: left.total.into(),
             done: left.done.into(),
             failed: left.failed.into(),
             left: left.left.into(),
         };
         self.event(|lines| lines.say("job_campaign", body));
+    }
+
+    /// Tells sites, with the names of the hosts of each.
+    pub fn sites(&mut self, all: &[(Site, Vec<String>)]) {
+        for (site, hosts) in all {
+            let Site { name, movers_in, movers_out, .. } = site;
+            if self.json {
+                let hosts = hosts.iter().map(String::as_str).collect();
+                let body = JobSiteBody { name, movers_in: *movers_in, movers_out: *movers_out, hosts };
+                self.event(|lines| lines.say("job_site", body));
+                continue;
+            }
+            let hosts = if hosts.is_empty() { String::new() } else { format!("; its hosts: {}", hosts.join(", ")) };
+            self.line(&format!("{name}: {movers_in} movers in, {movers_out} out{hosts}"));
+        }
     }
 
     /// Tells that a campaign was planned.

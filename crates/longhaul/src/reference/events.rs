@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 65] = [
+const EVENTS: [Event; 71] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -38,6 +38,8 @@ const EVENTS: [Event; 65] = [
     ("difference", None, "DifferenceBody"),
     ("summary", Some("manifest"), "ManifestSummaryBody"),
     ("summary", Some("manifest diff"), "DiffSummaryBody"),
+    ("inconsistency", None, "InconsistencyBody"),
+    ("summary", Some("manifest consistency"), "ConsistencySummaryBody"),
     ("set_continued", None, "SetContinuedBody"),
     ("set_copy", None, "SetCopyBody"),
     ("set_file", None, "SetFileBody"),
@@ -54,7 +56,11 @@ const EVENTS: [Event; 65] = [
     ("job_hook", None, "JobHookBody"),
     ("job_omitted", None, "JobOmittedBody"),
     ("job_fault", None, "JobFaultBody"),
+    ("job_site", None, "JobSiteBody"),
     ("job_shard", None, "JobShardBody"),
+    ("job_bad_file", None, "JobBadFileBody"),
+    ("job_verified", None, "JobVerifiedBody"),
+    ("job_verify", None, "JobVerifyBody"),
     ("summary", Some("job"), "JobSummaryBody"),
     ("listening", None, "Listening"),
     ("admin_status", None, "AdminStatusBody"),

@@ -6,12 +6,12 @@ while it awaits an answer ends the program that was asked. Must not know how a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional
+from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Union
 
 from .. import _jobs, jobs
-from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSummary
-from .._jobs import CampaignName, Command, Mover, Report, Shown, T
-from .._options import CampaignOptions, Location, PartsOptions, Size, Time, TrustOptions
+from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite, JobSummary
+from .._jobs import CampaignName, Command, Mover, Report, Shown, T, Verification
+from .._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
 from ..jobs import Sources
 from . import AsyncRun
 
@@ -134,6 +134,44 @@ async def report(campaign: CampaignName, *, queue: Optional[Location] = None) ->
     return await _answer(_jobs.report(campaign, queue))
 
 
+async def site(
+    name: str,
+    *,
+    host: Union[str, Iterable[str], None] = None,
+    drop: Union[str, Iterable[str], None] = None,
+    movers_in: Optional[int] = None,
+    movers_out: Optional[int] = None,
+    queue: Optional[Location] = None,
+) -> JobSite:
+    """Names the site of hosts, as `longhaul.jobs.site`."""
+    bounds = {"movers_in": movers_in, "movers_out": movers_out}
+    return await _answer(_jobs.site(name, {"host": host, "drop": drop, **bounds, "queue": queue}))
+
+
+async def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
+    """Lists the sites, as `longhaul.jobs.sites`."""
+    return await _answer(_jobs.sites(queue))
+
+
+async def verify(
+    campaign: CampaignName,
+    budget: Optional[Rate] = None,
+    cycle: Optional[Time] = None,
+    *,
+    max_time: Optional[Time] = None,
+    ignore_changed: bool = False,
+    believe_losses: bool = False,
+    at: Optional[Location] = None,
+    memory: Optional[Size] = None,
+    queue: Optional[Location] = None,
+) -> Verification:
+    """Reads back what a campaign has delivered to this host, as `longhaul.jobs.verify`."""
+    limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
+    doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
+    places = {"at": at, "memory": memory, "queue": queue}
+    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places}))
+
+
 def run(
     campaign: Optional[CampaignName] = None,
     *,
@@ -141,6 +179,8 @@ def run(
     max_time: Optional[Time] = None,
     movers: Optional[int] = None,
     memory: Optional[Size] = None,
+    owner: Union[str, Iterable[str], None] = None,
+    allow_unsigned: Union[str, Iterable[str], None] = None,
     queue: Optional[Location] = None,
     events: bool = True,
     extra_args: Iterable[Location] = (),
@@ -153,6 +193,8 @@ def run(
         max_time=max_time,
         movers=movers,
         memory=memory,
+        owner=owner,
+        allow_unsigned=allow_unsigned,
         queue=queue,
         events=events,
         extra_args=extra_args,

@@ -74,6 +74,7 @@ impl Removed {
 impl DatasetStage {
     /// Removes every name that is not `listed`, and what earlier sessions left of unfinished files.
     /// The list is in the order of the bytes of its paths. Directories keep their times and modes.
+    /// `sink` hears what was removed, also when it fails half way.
     ///
     /// # Errors
     /// An error of the list, or a [`DatasetError`] of the disk.
@@ -81,42 +82,24 @@ impl DatasetStage {
         &self,
         top: &DatasetTop,
         listed: impl Iterator<Item = Result<ListedName, E>>,
+        sink: &mut dyn FnMut(Removed),
     ) -> Result<StagedNames, E> {
         let walk = Walk::new(Arc::clone(&top.dir), cached_dirs_max());
         let mut pruning = Pruning { walk, listed, next: None, names: StagedNames::default() };
-        pruning.advance()?;
-        let mut levels = vec![pruning.level(RelPath::root(), 0)?];
-        while let Some(depth) = levels.len().checked_sub(1) {
-            let level = &mut levels[depth];
-            match pruning.next_of(level)? {
-                Some(Key::Itself(name)) => pruning.look(level, &name)?,
-                Some(Key::Below(name)) => {
-                    let below = pruning.below(&level.path, &name, depth + 1)?;
-                    levels.extend(below);
-                }
-                None => {
-                    pruning.leave(level).map_err(DatasetError::from)?;
-                    levels.pop();
-                }
-            }
-        }
-        while let Some(rest) = pruning.next.take() {
-            pruning.missed(rest.path);
-            pruning.advance()?;
-        }
-        Ok(pruning.names)
+        let pruned = pruning.all();
+        sink(pruning.names.removed);
+        pruned.map(|()| pruning.names)
     }
 
-    /// Removes what an earlier session staged under a name, as something else is to have it.
+    /// Removes what an earlier session staged under a name. `sink` hears of it, as of `prune`.
     ///
     /// # Errors
     /// A [`DatasetError`] of the disk.
-    pub fn make_way(&self, path: &RelPath) -> Result<Removed, DatasetError> {
+    pub fn make_way(&self, path: &RelPath, sink: &mut dyn FnMut(Removed)) -> Result<(), DatasetError> {
         let at =
             DatasetStage::top_path().concat(path).map_err(|source| DiskError::Name { path: path.into(), source })?;
         let above = self.tree.dir(&at.parent().unwrap_or_default())?;
-        let mut removed = Removed::default();
-        remove(&above, at.name().unwrap_or_default(), &mut |more| removed.add(more)).map(|()| removed)
+        remove(&above, at.name().unwrap_or_default(), sink)
     }
 }
 
@@ -178,6 +161,28 @@ struct Pruning<I> {
 }
 
 impl<E: From<DatasetError>, I: Iterator<Item = Result<ListedName, E>>> Pruning<I> {
+    fn all(&mut self) -> Result<(), E> {
+        self.advance()?;
+        let mut levels = vec![self.level(RelPath::root(), 0)?];
+        while let Some(depth) = levels.len().checked_sub(1) {
+            let level = &mut levels[depth];
+            let below = match self.next_of(level)? {
+                Some(Key::Itself(name)) => self.look(level, &name).map(|()| None)?,
+                Some(Key::Below(name)) => self.below(&level.path, &name, depth + 1)?,
+                None => {
+                    self.leave(level).map_err(DatasetError::from)?;
+                    levels.pop().and(None)
+                }
+            };
+            levels.extend(below);
+        }
+        while let Some(rest) = self.next.take() {
+            self.missed(rest.path);
+            self.advance()?;
+        }
+        Ok(())
+    }
+
     fn advance(&mut self) -> Result<(), E> {
         self.next = self.listed.next().transpose()?;
         Ok(())
@@ -305,8 +310,7 @@ fn first_names(dir: &Dir, behind: Option<&Key>, held_max: usize) -> Result<(Vec<
     Ok((held.into_iter().collect(), last))
 }
 
-/// Names that are being removed, of which somebody hears every so often, and at the end, whatever
-/// that is.
+/// Names that are being removed, of which somebody hears every so often, and at any end.
 struct Telling<'s> {
     /// The names that were removed since.
     untold: Removed,

@@ -64,7 +64,7 @@ fn commit(stage: &DatasetStage) -> Result<Option<Vec<u8>>, DatasetError> {
     let top = stage.open_top()?;
     fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
     let len = fs::metadata(stage.tree().named().join("tree/d/f")).expect("it stands").len();
-    let pruned = stage.prune(&top, listed(&[("d", StagedKind::Dir), ("d/f", StagedKind::File(len))]))?;
+    let pruned = stage.prune(&top, listed(&[("d", StagedKind::Dir), ("d/f", StagedKind::File(len))]), &mut |_| {})?;
     assert_eq!(pruned, StagedNames::default());
     stage.make_durable(&top)?;
     let there = stage.tree().named().with_file_name("run-7/d/f");
@@ -141,9 +141,11 @@ fn what_is_not_listed_goes_and_directories_keep_their_times_and_modes() {
         fs::set_permissions(top.join(shut), fs::Permissions::from_mode(0o555)).expect("set");
     }
     let held = stage.open_top().expect("open");
+    let mut told = None;
     let names_listed = [("d", StagedKind::Dir), ("d.x", StagedKind::File(3)), ("d/f", StagedKind::File(3))];
-    let pruned = stage.prune(&held, listed(&names_listed)).expect("pruned");
+    let pruned = stage.prune(&held, listed(&names_listed), &mut |removed| told = Some(removed)).expect("pruned");
     let removed = Removed { files: 4, bytes: 12, others: 3 };
+    assert_eq!(told, Some(removed));
     assert_eq!(pruned, StagedNames { removed, ..StagedNames::default() });
     assert_eq!((names(&top), names(&top.join("d"))), (vec!["d".into(), "d.x".into()], vec!["f".to_owned()]));
     let found = fs::metadata(top.join("d")).expect("it stands");
@@ -158,7 +160,7 @@ fn a_listed_name_that_is_something_else_or_does_not_stand_is_missed() {
     std::os::unix::fs::symlink("x", top.join("link")).expect("made");
     let held = stage.open_top().expect("open");
     let missed = |names: &[(&str, StagedKind)]| {
-        let pruned = stage.prune(&held, listed(names)).expect("pruned");
+        let pruned = stage.prune(&held, listed(names), &mut |_| {}).expect("pruned");
         (pruned.missing, pruned.first.map(|path| path.escaped().to_string()))
     };
     let all = [("d", StagedKind::Dir), ("d/f", StagedKind::File(3)), ("link", StagedKind::Link)];
@@ -171,17 +173,30 @@ fn a_listed_name_that_is_something_else_or_does_not_stand_is_missed() {
 }
 
 #[test]
+fn what_was_removed_is_told_though_the_rest_fails() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let stage = stage(dir.path(), Replace::Never).expect("staged");
+    fs::write(fill(&stage, "new").join("a"), "old").expect("written");
+    let held = stage.open_top().expect("open");
+    let unread = DatasetError::Unable { path: (&RelPath::root()).into(), why: "the list cannot be read" };
+    let broken = listed(&[("d", StagedKind::Dir)]).collect::<Vec<_>>().into_iter().chain([Err(unread)]);
+    let mut told = None;
+    stage.prune(&held, broken, &mut |removed| told = Some(removed)).expect_err("it has no end");
+    assert_eq!(told, Some(Removed { files: 1, bytes: 3, others: 0 }));
+}
+
+#[test]
 fn what_an_earlier_session_staged_makes_way_for_something_else() {
     let dir = tempfile::tempdir().expect("scratch");
     let stage = stage(dir.path(), Replace::Never).expect("staged");
     let top = fill(&stage, "new");
     fs::set_permissions(top.join("d"), fs::Permissions::from_mode(0o555)).expect("set");
     let path = |path: &str| RelPath::new(path).expect("a path");
-    stage.make_way(&path("d")).expect("a directory goes");
-    stage.make_way(&path("d")).expect("so does what is gone");
+    stage.make_way(&path("d"), &mut |_| {}).expect("a directory goes");
+    stage.make_way(&path("d"), &mut |_| {}).expect("so does what is gone");
     assert_eq!(names(&top), [""; 0]);
     fill(&stage, "new");
-    stage.make_way(&path("d/f")).expect("a file goes");
+    stage.make_way(&path("d/f"), &mut |_| {}).expect("a file goes");
     assert_eq!(names(&top.join("d")), [""; 0]);
 }
 

@@ -3,7 +3,7 @@
 //! In: campaigns with hooks. Out: notices.
 
 use super::*;
-use crate::queue::notices::note_end;
+use crate::queue::notices::{bound_waiting, note_end};
 use crate::rows::{HookKey, NoticeKind};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -135,9 +135,12 @@ fn a_campaign_keeps_so_many_notices_and_its_end_beside_them() {
     done.state = ShardState::Done;
     let through = Outcome::Through(vec![]);
     bench.store.transact(|rows| note_end(rows, &campaign, &done, &through)).unwrap();
-    assert_eq!(bench.store.all_notices().count() as u64, NOTICES_MAX);
+    assert_eq!(bench.store.all_notices().count() as u64, NOTICES_MAX + 1);
     bench.schedule();
     assert_eq!(bench.store.all_notices().count() as u64, NOTICES_MAX + 1);
+    let of_shards = bench.store.all_notices().filter(|notice| notice.event.kind == NoticeKind::Shard);
+    assert_eq!(of_shards.count() as u64, NOTICES_MAX, "the end of the campaign is beside them");
+    assert!(bench.store.all_notices().all(|notice| notice.number != 1_000_000 + NOTICES_MAX - 1), "the last one goes");
 }
 
 #[test]
@@ -161,16 +164,21 @@ fn a_hook_that_is_full_or_gave_up_silences_no_other_one_and_the_last_that_were_g
     bench.store.transact(fill(false)).unwrap();
     let full = bench.must_claim();
     bench.finish(&full, 10, Outcome::Through(vec![]));
+    let bound = |bench: &mut Bench| {
+        bench.store.transact(|rows| campaign_of(rows, campaign).and_then(|of| bound_waiting(rows, &of))).unwrap();
+    };
+    bound(&mut bench);
     assert_eq!(counts(&bench), [NOTICES_MAX, 2]);
     bench.store.transact(fill(true)).unwrap();
-    let (campaign, mut done) = (bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap(), full.shard.clone());
+    let (of, mut done) = (bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap(), full.shard.clone());
     done.state = ShardState::Done;
-    bench.store.transact(|rows| note_end(rows, &campaign, &done, &Outcome::Through(vec![]))).unwrap();
-    assert_eq!(counts(&bench), [NOTICES_MAX + 1, 3]);
+    bench.store.transact(|rows| note_end(rows, &of, &done, &Outcome::Through(vec![]))).unwrap();
+    bound(&mut bench);
+    assert_eq!(counts(&bench), [NOTICES_MAX + 2, 3]);
     let taken = take(&mut bench, &["h"], 2).unwrap();
     settle(&mut bench, &taken, &failed(1));
     let [kept, _] = counts(&bench);
-    assert_eq!(kept, 1001, "a thousand that were given up, and the one that waits");
+    assert_eq!(kept, 1002, "a thousand that were given up, and the two that wait");
     assert!(bench.store.all_notices().any(|notice| notice.number == 1_000_000 + NOTICES_MAX - 1), "the last ones");
 }
 
@@ -193,4 +201,46 @@ fn a_campaign_whose_figures_make_no_sense_is_cancelled_and_told_without_them() {
     bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
     let told = bench.store.all_notices().next().unwrap().event.clone();
     assert_eq!((told.state.as_str(), told.total.files, told.total.bytes), ("cancelled", 0, 0));
+}
+
+/// The admission of no campaign.
+struct AdmitNone;
+
+impl Admission for AdmitNone {
+    fn admits(&self, _: &mut dyn Rows, _: &crate::rows::Campaign) -> Result<bool, JobsError> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn a_mover_that_does_not_move_a_campaign_leaves_its_notices_to_one_that_does() {
+    let (mut bench, campaign) = with_hooks("h:campaign", 1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let (before, key) = (bench.store.clone(), [HookKey::new("h").unwrap()]);
+    let take = |bench: &mut Bench, among: &dyn Admission| {
+        let taking = (ClaimId([1; 16]), MINUTE);
+        bench.store.transact(|rows| take_notice_among(rows, &key, taking, among)).unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(take(&mut bench, &AdmitNone), None);
+        assert_eq!(bench.store, before, "no try is counted, and nobody has to wait");
+    }
+    assert_eq!(take(&mut bench, &AdmitAll).unwrap().notice.delivery.tries, 1);
+}
+
+#[test]
+fn a_notice_that_its_campaign_does_not_wish_is_told_to_nobody() {
+    let (mut bench, campaign) = with_hooks("h:campaign", 1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    let wished = bench.store.all_notices().next().unwrap().clone();
+    let forged = bench.store.transact(|rows| {
+        rows.remove_notice(wished.number)?;
+        let event = crate::rows::NoticeEvent { kind: NoticeKind::Fault, ..wished.event.clone() };
+        let (of_kind, number) = (crate::rows::Notice { event, ..wished.clone() }, rows.next_number()?);
+        rows.put_notice(&of_kind)?;
+        rows.put_notice(&crate::rows::Notice { number, hook: HookKey::new("other").unwrap(), ..wished.clone() })
+    });
+    forged.unwrap();
+    assert_eq!(take(&mut bench, &["h", "other"], 1), None);
+    assert_eq!(bench.store.all_notices().count(), 0, "nor do they stay");
 }

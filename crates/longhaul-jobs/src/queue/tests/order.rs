@@ -247,3 +247,177 @@ fn names_that_could_not_be_read_are_counted_and_the_first_of_them_are_kept() {
     bench.store.transact(|rows| note_omitted(rows, campaign, 1, &[])).unwrap_err();
     assert_eq!(bench.left(campaign).omitted, 9999);
 }
+
+/// The admission of all campaigns but one.
+struct AllBut(CampaignId);
+
+impl Admission for AllBut {
+    fn admits(&self, _: &mut dyn Rows, campaign: &crate::rows::Campaign) -> Result<bool, JobsError> {
+        Ok(campaign.id != self.0)
+    }
+}
+
+#[test]
+fn a_campaign_that_a_mover_passes_over_stops_no_other_and_stays_for_those_that_move_it() {
+    let mut bench = Bench::new(2, None);
+    let urgent = NewCampaign { priority: Priority::new(9).unwrap(), ..named("urgent") };
+    let (passed_over, other) = (bench.campaign(urgent, 100), bench.campaign(named("other"), 10));
+    let (among, who, link) = (AllBut(passed_over), MoverId([9; 16]), [bench.link]);
+    // The leader trusts both, so that the urgent one has all of the room. Another one leads then.
+    bench.schedule();
+    bench.store.transact(|rows| resign(rows, who)).unwrap();
+    let who = MoverId([8; 16]);
+    let mut claimed = Vec::new();
+    for number in 0..12 {
+        let ask = Ask { mover: who, links: &link, id: ClaimId([100 + number; 16]) };
+        let granted = bench.store.transact(|rows| {
+            let term = lead(rows, who)?.unwrap();
+            schedule_among(rows, who, term, &among)?;
+            claim_among(rows, &ask, &among)
+        });
+        let Some(granted) = granted.unwrap() else { continue };
+        claimed.push(granted.campaign.id);
+        bench.finish(&granted, 10, Outcome::Through(Vec::new()));
+    }
+    assert_eq!(claimed, [other; 10]);
+    let ready = bench.store.all_shards().filter(|shard| shard.state == ShardState::Ready).count();
+    assert_eq!(ready, 4, "what it passes over is ready for others, and no more than there is room for");
+    assert_eq!(bench.claim().unwrap().campaign.id, passed_over, "another mover claims it");
+}
+
+/// Campaigns of these alone.
+struct Only(Vec<CampaignId>);
+
+impl Admission for Only {
+    fn admits(&self, _: &mut dyn Rows, campaign: &crate::rows::Campaign) -> Result<bool, JobsError> {
+        Ok(self.0.contains(&campaign.id))
+    }
+}
+
+/// A campaign that is said to be of an owner.
+fn owned(bench: &mut Bench, name: &str, owner: u8) -> CampaignId {
+    let campaign = bench.campaign(named(name), 20);
+    let signature =
+        crate::rows::CampaignSignature { campaign, owner: [owner; 32], at: Micros(1), spec: [0; 64], manifest: None };
+    bench.store.transact(|rows| rows.put_signature(&signature)).unwrap();
+    campaign
+}
+
+#[test]
+fn a_campaign_that_nobody_moves_takes_no_room_of_owners_whom_the_leader_does_not_trust() {
+    let mut bench = Bench::new(2, None);
+    let stuck = owned(&mut bench, "stuck", 1);
+    let (beside, other, own) =
+        (owned(&mut bench, "beside", 1), owned(&mut bench, "other", 2), owned(&mut bench, "own", 3));
+    // Whoever leads moves one of three owners' campaigns; nobody moves the first one.
+    let (who, link) = (MoverId([8; 16]), [bench.link]);
+    let claim = |bench: &mut Bench, moved: CampaignId, number: u8| {
+        let ask = Ask { mover: MoverId([number; 16]), links: &link, id: ClaimId([number; 16]) };
+        let granted = bench.store.transact(|rows| {
+            let term = lead(rows, who)?.unwrap();
+            schedule_among(rows, who, term, &Only(vec![own]))?;
+            claim_among(rows, &ask, &Only(vec![moved]))
+        });
+        let granted = granted.unwrap();
+        if let Some(granted) = &granted {
+            bench.finish(granted, 10, Outcome::Through(Vec::new()));
+        }
+        granted.is_some()
+    };
+    // All of its room is taken before another campaign of its owner comes to its turn.
+    for _ in 0..3 {
+        assert!(claim(&mut bench, stuck, 100));
+    }
+    for number in 0..20 {
+        for moved in [beside, other, own] {
+            assert!(claim(&mut bench, moved, 101 + number), "shard {number} of {moved:?}");
+        }
+    }
+    let ready = bench.store.all_shards().filter(|shard| shard.state == ShardState::Ready).count();
+    assert!(ready <= 5, "{ready}: the room of an owner, and a shard for each campaign");
+}
+
+#[test]
+fn a_mover_passes_over_any_number_of_campaigns_to_come_to_its_own() {
+    let mut bench = Bench::new(2, None);
+    for number in 0..40 {
+        owned(&mut bench, &format!("other{number}"), number);
+    }
+    let (own, who, link) = (bench.campaign(named("own"), 1), MoverId([8; 16]), [bench.link]);
+    let (among, ask) = (Only(vec![own]), Ask { mover: who, links: &link, id: ClaimId([100; 16]) });
+    let granted = bench.store.transact(|rows| {
+        let term = lead(rows, who)?.unwrap();
+        schedule_among(rows, who, term, &among)?;
+        claim_among(rows, &ask, &among)
+    });
+    assert_eq!(granted.unwrap().map(|granted| granted.campaign.id), Some(own));
+}
+
+#[test]
+fn a_site_of_hosts_bounds_the_links_to_all_of_them_together() {
+    let movers = |count| NonZero::new(count).unwrap();
+    let wide = SiteLimits { movers_in: movers(9), movers_out: movers(9) };
+    let mut bench = Bench::new(9, None);
+    let link_to = |bench: &mut Bench, name: &str| {
+        let limits = LinkLimits { movers: movers(9), rate: None };
+        let link = bench.store.transact(|rows| {
+            let (from, to) = (site_named(rows, "near", wide)?, site_named(rows, name, wide)?);
+            add_link(rows, (from, to), limits, &"".parse().unwrap())
+        });
+        bench.link = link.unwrap();
+        bench.campaign(named(name), 20);
+        bench.link
+    };
+    let links = [link_to(&mut bench, "one"), link_to(&mut bench, "two")];
+    let wish = SiteWish { name: "both".to_owned(), ..SiteWish::default() };
+    let joined = SiteWish { joining: vec!["one".into(), "two".into()], movers_in: Some(movers(3)), ..wish.clone() };
+    bench.store.transact(|rows| set_site(rows, &joined, wide)).unwrap();
+    bench.schedule();
+    let claim_all = |bench: &mut Bench| {
+        let mut granted = Vec::new();
+        for at in 0..40 {
+            bench.link = links[at % 2];
+            granted.extend(bench.claim());
+        }
+        granted
+    };
+    let granted = claim_all(&mut bench);
+    let count = |link| granted.iter().filter(|granted| granted.shard.link == link).count();
+    assert_eq!((granted.len(), count(links[0]), count(links[1])), (3, 2, 1), "three at both together");
+    bench.finish(&granted[0], 10, Outcome::Through(Vec::new()));
+    assert_eq!(claim_all(&mut bench).len(), 1, "its permit is free again");
+    let left = SiteWish { leaving: vec!["two".into()], ..wish };
+    bench.store.transact(|rows| set_site(rows, &left, wide)).unwrap();
+    let more = claim_all(&mut bench);
+    assert!(more.len() > 3 && more.iter().all(|granted| granted.shard.link == links[1]), "{}", more.len());
+}
+
+#[test]
+fn a_host_belongs_to_one_site_and_no_site_of_hosts_to_another() {
+    let one = NonZero::<u32>::MIN;
+    let limits = SiteLimits { movers_in: one, movers_out: one };
+    let mut store = Memory::at(Micros(1));
+    let mut set = |name: &str, joining: &[&str], leaving: &[&str]| {
+        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let (joining, leaving) = (texts(joining), texts(leaving));
+        let wish = SiteWish { name: name.to_owned(), joining, leaving, ..SiteWish::default() };
+        store.transact(|rows| {
+            let id = set_site(rows, &wish, limits)?;
+            Ok(hosts_of(rows, id)?.into_iter().map(|host| host.name).collect::<Vec<_>>())
+        })
+    };
+    assert_eq!(set("a", &["x", "y"], &[]).unwrap(), ["x", "y"]);
+    assert_eq!(set("b", &["y", "z"], &[]).unwrap(), ["y", "z"], "it is taken from the other one");
+    assert_eq!(set("a", &[], &[]).unwrap(), ["x"]);
+    for (name, joining, leaving) in [
+        ("a", ["b"].as_slice(), [].as_slice()),
+        ("a", &["a"], &[]),
+        ("x", &["w"], &[]),
+        ("a", &[], &["z"]),
+        ("", &[], &[]),
+    ] {
+        let refused = set(name, joining, leaving);
+        assert!(matches!(refused, Err(JobsError::BadSite(..))), "{name} {joining:?} {leaving:?}: {refused:?}");
+    }
+    assert_eq!(set("a", &[], &["x"]).unwrap(), [""; 0]);
+}

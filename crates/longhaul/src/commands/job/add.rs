@@ -1,19 +1,23 @@
 //! `job add`: makes a campaign of locations, options of transfers, and rules.
 //!
-//! In: arguments. Out: a campaign in the queue, not planned yet. Asks no daemon: a source at one is
+//! In: arguments. Out: a campaign in the queue, signed by its owner's key, and not planned yet.
+//! Asks no daemon: a source at one is
 //! looked at when it is planned.
 
 #![allow(clippy::disallowed_methods, reason = "only the kind of a named source is looked at")]
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use longhaul_core::{RelPath, units};
+use longhaul_core::{Fault, RelPath, units};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
-use longhaul_jobs::{Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, RetryRules, Store, Weight};
+use longhaul_jobs::{
+    Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
+};
 
 use super::{JobOutput, figures, keys_kept, queue_failed, queue_place, told};
 use crate::cli::OutputOptions;
@@ -21,27 +25,63 @@ use crate::cli::job::JobAddArgs;
 use crate::commands::Context;
 use crate::error::{Error, Flaw, LocationFlaw, Origin};
 use crate::jobs::mover::random;
-use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
+use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, sign_campaign};
+use crate::keys;
 use crate::location::{LocalPath, Location};
-use crate::settings::{self, Layers, TransferSettings};
+use crate::output::Talker;
+use crate::settings::{self, Layers, Talk, TransferSettings};
 use crate::values;
 
 /// Adds the campaign.
-pub(super) fn add(args: &JobAddArgs, layers: &Layers, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let new = new_campaign(args, layers)?;
+pub(super) fn add(
+    args: &JobAddArgs,
+    layers: &Layers,
+    talk: Talk,
+    context: Context,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
+    let (new, identity) = new_campaign(args, layers)?;
     let file = queue_place(&args.queue, context)?;
+    let owner = match (identity, context.places().of_user("identity")) {
+        // Making another key would hide that the named one is not there.
+        (Some(named), _) => Some(Arc::new(keys::load(&named)?)),
+        // A service without a home has no key, and needs none to move what is its own.
+        (None, Err(_)) if file.is_file() => None,
+        (None, of_user) => {
+            let path = of_user?;
+            match keys::load_or_make(&path, Talker::new(talk)) {
+                // Nor does one whose home it cannot write to. A key that is there and cannot be
+                // used is an error.
+                Err(error) if file.is_file() && path.symlink_metadata().is_err() => {
+                    telling.note(format_args!("nobody signs the campaign: {}", Fault::from(error).message));
+                    None
+                }
+                made => Some(made?),
+            }
+        }
+    };
+    let fresh = QueueId(random()?);
     let mut store = file.open_or_make()?;
-    let id = store.transact(|rows| add_campaign(rows, &new)).map_err(queue_failed)?;
-    let (campaign, left) = figures(&mut store, id)?;
-    telling.added(&told(&campaign, &left));
-    telling.note(format_args!("next: longhaul job plan {}", campaign.name));
+    let added = store.transact(|rows| {
+        let id = add_campaign(rows, &new)?;
+        if let Some(owner) = &owner {
+            sign_campaign(rows, (id, &new), (owner, fresh))?;
+        }
+        Ok(id)
+    });
+    let id = added.map_err(queue_failed)?;
+    let figures = figures(&mut store, id)?;
+    telling.added(&told(&figures));
+    telling.note(format_args!("next: longhaul job plan {}", figures.campaign.name));
     Ok(())
 }
 
-fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error> {
+/// The campaign, and the file of its owner's key if one was named.
+fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<(NewCampaign, Option<PathBuf>), Error> {
     let settings = settings::transfer(&args.transfer, layers)?;
     refuse_foreign(args, &settings)?;
     let keys = keys_kept::kept(&settings.keys)?;
+    let identity = keys.identity.clone();
     let spec = spec(args, settings, layers)?.met_with(keys).encode()?;
     let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
     let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
@@ -51,7 +91,7 @@ fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error
     }
     let key = random()?;
     let name = args.name.clone().unwrap_or_else(|| named_by(&key));
-    Ok(NewCampaign {
+    let new = NewCampaign {
         key: CampaignKey(key),
         name,
         priority: priority.flatten().unwrap_or_default(),
@@ -61,7 +101,8 @@ fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<NewCampaign, Error
         retry: parsed("retry-rules", &args.retry_rules, |text| Ok(text.parse::<RetryRules>()?))?.unwrap_or_default(),
         spec,
         hooks: hooks(&args.hook)?,
-    })
+    };
+    Ok((new, identity))
 }
 
 /// The hooks that are told of it, by their keys: no host of a mover runs anything else for it.
@@ -233,7 +274,8 @@ pub(super) fn parsed<T>(
     text.to_str().ok_or(Flaw::NotUtf8).and_then(parse).map(Some).map_err(|flaw| flawed(name, flaw))
 }
 
-fn flawed(name: &'static str, flaw: Flaw) -> Error {
+/// The error of an option whose value cannot be used.
+pub(super) fn flawed(name: &'static str, flaw: Flaw) -> Error {
     Error::Option { origin: Origin::Flag(name), flaw }
 }
 

@@ -6,10 +6,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_jobs::queue::AdmitAll;
 use longhaul_jobs::{Campaign, CampaignState, Left};
 
 use super::add::parsed;
-use super::{JobOutput, Named};
+use super::{Figures, JobOutput, Named};
 use crate::cli::job::{JobWaitArgs, JobWatchArgs};
 use crate::commands::Context;
 use crate::error::Error;
@@ -66,11 +67,11 @@ struct LookedAt {
 /// Looks at a campaign. One that is done or cancelled is over, and one of which nothing can be
 /// moved before a user plans it, releases it, or opens a link.
 fn look(named: &mut Named) -> Result<LookedAt, Error> {
-    let (campaign, left) = named.figures()?;
+    let Figures { campaign, left, .. } = named.figures()?;
     let id = named.id;
     let is_drained = named.transact(|rows| {
         let links: Vec<_> = rows.links()?.into_iter().map(|link| link.id).collect();
-        is_drained(rows, Some(id), &links)
+        is_drained(rows, Some(id), &links, &AdmitAll)
     })?;
     // Behind its last shard, the leader's next turn says that it is done.
     let is_over = match campaign.state {

@@ -5,7 +5,7 @@
 use longhaul_jobs::queue::{NOTICES_MAX, OMITTED_NAMES_MAX};
 use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
 
-use super::{JobOutput, Named, figures, queue_failed, queue_place, told};
+use super::{Figures, JobOutput, Named, figures, queue_failed, queue_place, told};
 use crate::cli::job::{JobCampaignArgs, JobQueueArgs};
 use crate::commands::Context;
 use crate::error::Error;
@@ -18,7 +18,7 @@ pub(super) fn list(args: &JobQueueArgs, context: Context, telling: &mut JobOutpu
     telling.note(format_args!("the queue is {place}"));
     let ids = store.transact(|rows| rows.campaign_ids()).map_err(queue_failed)?;
     let all = ids.into_iter().map(|id| figures(&mut store, id)).collect::<Result<Vec<_>, _>>()?;
-    let all: Vec<_> = all.iter().map(|(campaign, left)| told(campaign, left)).collect();
+    let all: Vec<_> = all.iter().map(told).collect();
     telling.campaigns(&all);
     Ok(())
 }
@@ -26,8 +26,9 @@ pub(super) fn list(args: &JobQueueArgs, context: Context, telling: &mut JobOutpu
 /// Tells all that a campaign says, what is left of it, and what holds it.
 pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
     let mut named = Named::find(args, context)?;
-    let (campaign, left) = named.figures()?;
-    telling.campaign(&told(&campaign, &left));
+    let figures = named.figures()?;
+    telling.campaign(&told(&figures));
+    let Figures { campaign, left, .. } = figures;
     telling.left(&campaign, &left);
     let mut after = ShardId(0);
     while let Some(shards) = page(&mut named, ShardKind::Held, &mut after)? {
@@ -42,7 +43,7 @@ pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOu
 
 /// Tells what is left.
 pub(super) fn tell_left(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let (campaign, left) = Named::find(args, context)?.figures()?;
+    let Figures { campaign, left, .. } = Named::find(args, context)?.figures()?;
     telling.left(&campaign, &left);
     Ok(())
 }
@@ -64,7 +65,7 @@ pub(super) fn report(args: &JobCampaignArgs, context: Context, telling: &mut Job
             }
         }
     }
-    let (_, left) = named.figures()?;
+    let left = named.figures()?.left;
     if left.omitted > OMITTED_NAMES_MAX as u64 {
         let names = left.omitted - OMITTED_NAMES_MAX as u64;
         telling.note(format_args!("{names} more names could not be read by 'longhaul job plan', and were not kept"));

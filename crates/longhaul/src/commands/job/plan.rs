@@ -10,11 +10,12 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, PlainText, RelPath};
 use longhaul_engine::{Reach, Remote, Stop};
 use longhaul_jobs::queue::note_omitted;
 use longhaul_jobs::{Campaign, CampaignState, JobsError, OmittedName, Store};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
+use longhaul_net::Identity;
 
 use super::add::parsed;
 use super::{JobOutput, campaign, keys_kept, queue_failed, queue_place};
@@ -26,7 +27,10 @@ use crate::exit::Exit;
 use crate::jobs::parts::write_parts;
 use crate::jobs::plan::plan_shards;
 use crate::jobs::spec::beneath;
-use crate::jobs::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Shelf, fault_of_manifest};
+use crate::jobs::{
+    CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Owners, Shelf, Signed, Unsigned, fault_of_manifest,
+    signed,
+};
 use crate::keys;
 use crate::location::Location;
 use crate::output::{ManifestTelling, Talker};
@@ -66,7 +70,13 @@ fn plan_campaign(
         let (campaign, state) = (campaign.id, campaign.state.name());
         return Err(queue_failed(JobsError::WrongState { campaign, state }));
     }
+    let signed = store.transact(|rows| signed(rows, &campaign)).map_err(queue_failed)?;
     let (spec, shelf) = (CampaignSpec::decode(&campaign.spec)?, file.shelf());
+    let owner = match signed {
+        // Movers of this user move it.
+        Signed::Nobody if file.is_file() => None,
+        signed => Some(lister.owner(signed, &campaign.name, &spec.keys)?),
+    };
     let (mut manifests, mut omitted) = (Vec::new(), 0_u64);
     for (number, source) in spec.sources.iter().enumerate() {
         let out = shelf.manifest(campaign.key, number);
@@ -79,7 +89,7 @@ fn plan_campaign(
         manifests.push(sealed);
     }
     let stopped = || lister.stopped.get().copied();
-    let planned = plan_shards(&mut store, &campaign, &spec, &manifests, &stopped)?;
+    let planned = plan_shards(&mut store, &campaign, &spec, (&manifests, owner.as_ref()), &stopped)?;
     telling.planned(&campaign.name, planned.shards, planned.total, omitted);
     Ok(())
 }
@@ -199,6 +209,23 @@ impl<'a> Lister<'a> {
             }
         };
         Ok((sealed?, telling.omissions()))
+    }
+
+    /// The key with which the plan of a campaign is signed: that of its owner.
+    fn owner(&self, signed: Signed, name: &str, kept: &CampaignKeys) -> Result<Identity, Error> {
+        let name = PlainText::from(name);
+        let signer = Owners::any(Unsigned::Refused).owner(&signed);
+        let signer = signer.map_err(|refusal| refusal.fault(format_args!("the campaign '{name}' is not planned")))?;
+        let keys = keys_kept::met_with(&settings::keys(&self.args.keys, self.layers)?, kept)?;
+        let path = keys.identity.map_or_else(|| self.context.places().of_user("identity"), Ok)?;
+        let identity = keys::load(&path)?;
+        if identity.public() == signer {
+            return Ok(identity);
+        }
+        let own = identity.public();
+        let message = format_args!("the campaign '{name}' was signed by {signer}, and '{}' is {own}", path.display());
+        let fault = Fault::new(FaultCode::Denied, Blame::Local, message);
+        Err(fault.hint_in_words("its owner plans it: name the file of that key with --identity").into())
     }
 
     fn remote(&self, (host, port): (&str, u16), kept: &CampaignKeys) -> Result<Remote, Error> {

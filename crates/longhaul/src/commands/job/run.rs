@@ -3,6 +3,7 @@
 //! In: arguments. Out: shards that were moved, told as they begin and end, and the exit. The first
 //! signal hands shards back in order.
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Stdout};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -11,20 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longhaul_core::{Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::Granted;
-use longhaul_jobs::{CampaignId, CampaignState, Store};
+use longhaul_jobs::{CampaignId, CampaignState, Rows, Store};
 use tokio::sync::watch;
 
-use super::add::parsed;
+use super::add::{flawed, parsed};
 use super::keys_kept::met_with;
-use super::{JobOutput, campaign, figures, queue_failed, queue_place};
+use super::{Figures, JobOutput, campaign, figures, queue_failed, queue_place};
 use crate::cli::job::JobRunArgs;
 use crate::commands::{Context, block_on};
 use crate::config::Places;
 use crate::error::{Error, Flaw};
 use crate::exit::Exit;
 use crate::jobs::{
-    CampaignKeys, CampaignSpec, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, QueuePlace,
-    QueueStore, ShardEnd, SharedQueue,
+    CampaignKeys, CampaignSpec, Hooks, KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, Owners,
+    QueuePlace, QueueStore, Refusal, ShardEnd, SharedQueue, Unsigned, signed,
 };
 use crate::keys;
 use crate::output::{JobTelling, ShardToldEnd, Talker, exit_of_campaign};
@@ -40,20 +41,16 @@ pub(super) fn run(
     context: Context,
     telling: JobOutput,
 ) -> Result<Exit, Error> {
-    let mut orders = orders(args)?;
     let file = queue_place(&args.queue.queue, context)?;
+    let given = settings::keys(&args.keys, layers)?;
+    let mut orders = orders(args, owners(args, &given, (&file, context))?)?;
     let mut store = file.open()?;
     orders.campaign =
         args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
-    let watched = unfinished(&mut store, orders.campaign)?;
+    let watched = unfinished(&mut store, orders.campaign, &orders.owners)?;
     let asking = Asking::default();
-    let keys = Arc::new(RunKeys {
-        given: settings::keys(&args.keys, layers)?,
-        places: context.places(),
-        talker: Talker::new(talk),
-        asking: asking.clone(),
-    });
-    let keys = needs_keys(&keys, orders.until, (&mut store, &watched))?.then_some(keys as Arc<dyn KeyRing>);
+    let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
+    let keys = needs_keys(&keys, &orders, (&mut store, &watched))?.then_some(keys as Arc<dyn KeyRing>);
     let (stop, halt) = watch::channel(None);
     signals::watch(asking.clone(), Hangup::Stops, move |code| {
         stop.send_replace(Some(code));
@@ -62,7 +59,8 @@ pub(super) fn run(
     let hooks = hooks(args, context)?;
     let told = Arc::new(MoverTold(Mutex::new(Some(telling))));
     let drains = orders.until == MoverEnd::Drained;
-    let mover = Mover::new((SharedQueue::new(file.open()?), file.shelf()), keys, orders, told.clone())?;
+    let queue = SharedQueue::new(store);
+    let mover = Mover::new((queue.clone(), file.shelf()), keys, orders, told.clone())?;
     let mover = mover.with_hooks(hooks).cataloguing(context.places().checksums());
     let ended = block_on(mover.run(halt))?;
     asking.end();
@@ -70,11 +68,11 @@ pub(super) fn run(
     match ended {
         Err(fault) => telling.failed(&fault),
         Ok(Some(FaultCode::TimedOut)) => {
-            let exit = exit_of_all(&file, &watched)?;
+            let exit = exit_of_all(&queue, &watched)?;
             telling.exits(if exit.1 { exit.0 } else { Exit::Temporary });
         }
         Ok(Some(code)) => telling.exits(code.into()),
-        Ok(None) if drains => telling.exits(exit_of_all(&file, &watched)?.0),
+        Ok(None) if drains => telling.exits(exit_of_all(&queue, &watched)?.0),
         Ok(None) => {}
     }
     Ok(telling.end())
@@ -90,7 +88,23 @@ fn hooks(args: &JobRunArgs, context: Context) -> Result<Hooks, Error> {
     }
 }
 
-fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
+/// The owners whose campaigns are moved: this user, and those that are named. A queue in a file is
+/// this user's alone, so that all that it has is moved, unless somebody is named.
+fn owners(args: &JobRunArgs, given: &Keys, (file, context): (&QueuePlace, Context)) -> Result<Owners, Error> {
+    if file.is_file() && args.owner.is_empty() {
+        return Ok(Owners::any(Unsigned::Moved));
+    }
+    let named = |text: &OsString| {
+        let key = text.to_str().ok_or(Flaw::NotUtf8).and_then(values::key);
+        key.map_err(|flaw| flawed("owner", flaw))
+    };
+    let mut keys = args.owner.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    let path = given.identity.clone().map_or_else(|| context.places().of_user("identity"), Ok);
+    keys.extend(path.ok().map(|path| keys::public(&path)).transpose()?.flatten());
+    Ok(Owners::these(keys, Unsigned::Named(args.allow_unsigned.iter().cloned().collect())))
+}
+
+fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {
     let movers = parsed("movers", &args.movers, |text| {
         let number = text.parse().ok().filter(|number| *number <= MOVERS_OF_RUN).and_then(NonZero::new);
         number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: MOVERS_OF_RUN })
@@ -103,39 +117,52 @@ fn orders(args: &JobRunArgs) -> Result<MoverOrders, Error> {
         movers: movers.unwrap_or(NonZero::<u32>::MIN),
         memory: parsed("memory", &args.memory, values::size)?,
         ground: LocalGround::Any,
+        owners,
     })
 }
 
-/// The campaigns that are not over: those whose end the exit tells of.
-fn unfinished(store: &mut QueueStore, only: Option<CampaignId>) -> Result<Vec<CampaignId>, Error> {
+/// The campaigns that are not over: those whose end the exit tells of. Those that only other movers
+/// move are not among them, unless one of them was named.
+fn unfinished(store: &mut QueueStore, only: Option<CampaignId>, owners: &Owners) -> Result<Vec<CampaignId>, Error> {
     let all = store.transact(|rows| {
         let ids = match only {
             Some(only) => vec![only],
             None => rows.campaign_ids()?,
         };
-        let read = |id| match rows.campaign(id) {
+        let read = |rows: &mut dyn Rows, id| match rows.campaign(id) {
             // A row that makes no sense stops no other.
             Err(error) if error.is_of_rows() => Ok(None),
             other => other,
         };
-        ids.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+        let mut counted = Vec::new();
+        for id in ids {
+            let Some(campaign) = read(rows, id)? else { continue };
+            let of_others = |refusal: Refusal| refusal.is_of_others();
+            let is_running = campaign.state == CampaignState::Running;
+            let counts = only.is_some()
+                || is_running && !owners.admit(&campaign.name, signed(rows, &campaign)?).is_err_and(of_others);
+            counted.extend(counts.then_some(id));
+        }
+        Ok(counted)
     });
-    let all = all.map_err(queue_failed)?.into_iter().flatten();
-    let counts = |state| only.is_some() || state == CampaignState::Running;
-    Ok(all.filter(|campaign| counts(campaign.state)).map(|campaign| campaign.id).collect())
+    all.map_err(queue_failed)
 }
 
 /// Whether any transfer needs a key: a mover that waits for more needs it too. Keys of the
-/// campaigns that are watched are looked for at once, so that one that is missing is told before
-/// anything is claimed.
+/// campaigns that are watched and moved are looked for at once, so that one that is missing is told
+/// before anything is claimed.
 fn needs_keys(
     keys: &RunKeys,
-    until: MoverEnd,
+    orders: &MoverOrders,
     (store, watched): (&mut QueueStore, &[CampaignId]),
 ) -> Result<bool, Error> {
-    let mut needs = until == MoverEnd::Never;
+    let mut needs = orders.until == MoverEnd::Never;
     for id in watched {
-        let (campaign, _) = figures(store, *id)?;
+        let Figures { campaign, signed, .. } = figures(store, *id)?;
+        // Whoever cannot have it moved names no file of this host either.
+        if orders.owners.admit(&campaign.name, signed).is_err() {
+            continue;
+        }
         // A spec that cannot be read holds its shards, and no others.
         let Ok(spec) = CampaignSpec::decode(&campaign.spec) else { continue };
         if spec.needs_key() {
@@ -167,10 +194,10 @@ impl KeyRing for RunKeys {
 }
 
 /// The exit of these campaigns together, and whether they are all over.
-fn exit_of_all(file: &QueuePlace, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
-    let (mut store, mut exit, mut all_over) = (file.open()?, Exit::Complete, true);
+fn exit_of_all(queue: &SharedQueue, watched: &[CampaignId]) -> Result<(Exit, bool), Error> {
+    let (mut store, mut exit, mut all_over) = (queue.store(), Exit::Complete, true);
     for id in watched {
-        let (campaign, left) = figures(&mut store, *id)?;
+        let Figures { campaign, left, .. } = figures(&mut store, *id)?;
         all_over &= matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
         if exit == Exit::Complete {
             exit = exit_of_campaign(&campaign, &left);

@@ -39,8 +39,7 @@ pub(super) fn steer(
         }
         Step::Cancel => cancel(rows, id),
     })?;
-    let (campaign, left) = named.figures()?;
-    telling.campaigns(&[told(&campaign, &left)]);
+    telling.campaigns(&[told(&named.figures()?)]);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use longhaul_core::limits::MEMORY_BYTES_DEFAULT;
 use longhaul_core::units::parse_size;
 use longhaul_engine::ServeConfig;
 use longhaul_jobs_postgres::Place;
+use longhaul_net::PublicKey;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -34,6 +35,14 @@ pub(super) struct MoverTable {
     /// The directories of this host in which campaigns may have sources and destinations: absolute
     /// paths. Without it campaigns between daemons alone are served. [default: none]
     beneath: Option<Spanned<Vec<PathBuf>>>,
+    /// The public keys of the owners whose campaigns are moved, besides the mover's own. `job add`
+    /// signs a campaign with its owner's key, which `key show` prints. [default: of a queue in a
+    /// file, all owners; of one in a database, the mover's own key alone]
+    owners: Option<Vec<Text>>,
+    /// The names of campaigns that are moved though nobody has signed them, as older versions added
+    /// them: whoever may write to the queue says what they move, with the mover's rights. [default:
+    /// of a queue in a file without `owners` all campaigns, else none]
+    allow_unsigned: Option<Vec<String>>,
     /// The file of the key that is shown to daemons, an absolute path; what campaigns name is not
     /// heard. [default: the daemon's own]
     identity: Option<Spanned<PathBuf>>,
@@ -60,6 +69,11 @@ pub struct MoverConfig {
     pub memory: ByteCount,
     /// The directories of this host that campaigns may name, and what lies beneath them.
     pub beneath: Vec<PathBuf>,
+    /// The owners whose campaigns are moved, besides that of the mover's own key.
+    pub owners: Vec<PublicKey>,
+    /// The names of campaigns that are moved though nobody has signed them. `None`: all of a queue
+    /// in a file without owners, else none.
+    pub allow_unsigned: Option<Vec<String>>,
     /// The key for daemons.
     pub identity: Option<PathBuf>,
     /// The daemons that are trusted.
@@ -121,6 +135,8 @@ pub(super) fn judge(
         campaigns: table.campaigns.unwrap_or_default(),
         movers,
         memory,
+        owners: table.owners.unwrap_or_default().iter().map(owner).collect::<Result<_, _>>()?,
+        allow_unsigned: table.allow_unsigned,
         beneath: table.beneath.map(directories).transpose()?.unwrap_or_default(),
         identity: table.identity.map(|file| absolute(file, "identity")).transpose()?,
         known_hosts: table.known_hosts.map(|file| absolute(file, "known_hosts")).transpose()?,
@@ -135,6 +151,10 @@ fn absolute(file: Spanned<PathBuf>, key: &str) -> Result<PathBuf, Wrong> {
         return Ok(file.into_inner());
     }
     Err(wrong(&file, format!("{key} is an absolute path")))
+}
+
+fn owner(text: &Text) -> Result<PublicKey, Wrong> {
+    at(text, text.get_ref().parse::<PublicKey>())
 }
 
 fn directories(named: Spanned<Vec<PathBuf>>) -> Result<Vec<PathBuf>, Wrong> {

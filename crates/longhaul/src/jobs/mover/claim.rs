@@ -57,14 +57,14 @@ impl ClaimInHand {
     }
 
     /// Raises it above the fence that the destination keeps. `false`: the shard is this mover's no
-    /// more.
+    /// more. It goes over the connection of heartbeats, which wait for it.
     ///
     /// # Errors
     /// Those of the queue, and a system without random numbers.
     pub(super) async fn raise(&self, mover: &Mover, kept: Fence) -> Result<bool, JobsError> {
         let (mut claim, fresh) = (self.hold().await, ClaimId(random_id()?));
         let refused = (self.shard, *claim);
-        let raised = mover.queue.transact(move |rows| raise(rows, refused, kept, fresh)).await?;
+        let raised = mover.queue.transact_beat(move |rows| raise(rows, refused, kept, fresh)).await?;
         if let Some(raised) = raised {
             *claim = raised;
         }

@@ -1,10 +1,10 @@
 //! The places of this host that campaigns may name, where a mover bounds them.
 //!
 //! In: the directories that this host's own configuration names, and the transfer of a shard. Out:
-//! whether the transfer stays beneath them. A row of the queue is not signed, so its word alone
-//! opens no place. Links are followed when it is looked, and not held: whoever may write beneath
-//! these directories, or a campaign that makes links there, must not be able to change them at that
-//! moment. Must not know what a shard is.
+//! whether the transfer stays beneath them. An owner whose campaigns are moved is no user of this
+//! host, so that a campaign alone opens no place. Links are followed when it is looked, and not
+//! held: whoever may write beneath these directories, or a campaign that makes links there, must
+//! not be able to change them at that moment. Must not know what a shard is.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -78,7 +78,7 @@ impl LeaseKeeper<'_> {
         let (done, moved) = figures.map_or((Amount::default(), 0), |figures| (figures.done, figures.moved));
         let claim = self.claim.hold().await;
         let news = Beat { shard: self.granted.shard.id, claim: *claim, done, moved };
-        self.mover.queue.transact(move |rows| beat(rows, &news)).await
+        self.mover.queue.transact_beat(move |rows| beat(rows, &news)).await
     }
 
     fn hear(&self, answer: BeatAnswer) {

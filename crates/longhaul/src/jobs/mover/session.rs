@@ -19,11 +19,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
+use super::digests::DigestKeeper;
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::source::{Look, differing};
 use super::tally::Tally;
 use super::{Halt, Mover, ShardEnd, halted, random};
 use crate::jobs::faults::fault_of_jobs;
+use crate::jobs::records;
 use crate::jobs::spec::CampaignSpec;
 
 /// A shard with everything that its transfers need.
@@ -63,6 +65,11 @@ async fn move_leased(
     tally: &OnceLock<Arc<Tally>>,
     orders: Orders,
 ) -> ShardEnd {
+    let keeper = DigestKeeper {
+        mover,
+        path: mover.shelf.record(granted.campaign.key, granted.shard.id),
+        tag: records::tag_of(claim.hold().await.id),
+    };
     let MoveEnd { tally, outcome, unclaimed } = match prepare(mover, granted).await {
         Err(Unprepared { fault, at }) => {
             let outcome = broken((mover, granted.shard.link), (&fault, fault.code), (at, false));
@@ -71,7 +78,10 @@ async fn move_leased(
         Ok(work) => {
             tally.get_or_init(|| work.tally.clone());
             let mut showing = ClaimShowing::default();
-            let outcome = transfers((mover, claim), &work, orders, &mut showing).await;
+            let outcome = tokio::select! {
+                outcome = transfers((mover, claim), &work, orders, &mut showing) => outcome,
+                never = keeper.keep_meanwhile(&work.tally) => match never {},
+            };
             MoveEnd { tally: Some(work.tally), outcome, unclaimed: showing.goes_without }
         }
     };
@@ -82,6 +92,9 @@ async fn move_leased(
     let Some(outcome) = outcome else {
         return ShardEnd { state: None, files_failed: 0, bytes_moved: 0, fence: held.fence.0, unclaimed };
     };
+    if let Some(tally) = &tally {
+        keeper.keep(tally).await;
+    }
     let figures = tally.map(|tally| tally.figures());
     let files_failed = if let Outcome::Through(faults) = &outcome { faults.len() as u64 } else { 0 };
     let report = Report {
@@ -166,10 +179,13 @@ fn broken(
 async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let spec = CampaignSpec::decode(&granted.campaign.spec)?;
     let (shard, key) = (granted.shard.clone(), granted.campaign.key);
-    let segment = mover.queue.transact(move |rows| segment_of(rows, &shard)).await;
-    let segment = segment.map_err(|error| fault_of_jobs(&error))?;
+    let (admitting, campaign) = (Arc::clone(&mover.admitting), granted.campaign.clone());
+    // What was signed may be another thing by now: the segment is read together with it.
+    let read = mover.queue.transact(move |rows| Ok((segment_of(rows, &shard)?, admitting.admit(rows, &campaign)?)));
+    let (segment, admitted) = read.await.map_err(|error| fault_of_jobs(&error))?;
+    let roots = admitted.map_err(|fault| Unprepared { fault, at: BreakPlace::Host })?;
     let (shelf, part) = (mover.shelf.clone(), granted.shard.part);
-    let listing = blocking(move || shelf.listing(key, &segment, part)).await??;
+    let listing = blocking(move || shelf.listing((key, roots.as_deref()), &segment, part)).await??;
     let mut items = listing.items;
     if !spec.settings.metadata.preserve.links {
         items.retain(longhaul_manifest::Item::is_file);
@@ -412,7 +428,7 @@ fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Runs work that may wait on a thread for it.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use longhaul_core::{Blame, FaultCode, Mtime, PlainText, RelPath};
+use longhaul_core::{Blame, FaultCode, Hash32, Mtime, PlainText, RelPath};
 use longhaul_engine::{Event, ExpectedFile, ExpectedFiles, FileEvent, FileStatus, Observer, StopTrigger};
 use longhaul_jobs::queue::FileFault;
 use longhaul_jobs::{AlikeWatch, Amount, Hold};
@@ -19,6 +19,8 @@ pub(super) struct Tally(Mutex<TallyCounts>);
 /// The figures of a shard in one claim.
 struct TallyCounts {
     files: BTreeMap<RelPath, ShardFile>,
+    /// Files that were sent, and whose digest is known.
+    sent: u64,
     watch: AlikeWatch,
     hold: Option<Hold>,
     /// A fault of a file that is really that of the destination.
@@ -40,6 +42,8 @@ pub(super) struct ShardFile {
     pub(super) mtime: Option<Mtime>,
     /// Whether it is a regular file: else a link.
     pub(super) is_regular: bool,
+    /// Its BLAKE3, if it was sent in this claim.
+    pub(super) b3: Option<Hash32>,
     outcome: FileOutcome,
 }
 
@@ -78,11 +82,12 @@ impl Tally {
                 continue;
             }
             let is_regular = matches!(item.kind, ItemKind::File { .. });
-            let (bytes, mtime) = (item.bytes(), item.mtime);
-            files.insert(item.path.clone(), ShardFile { bytes, mtime, is_regular, outcome: FileOutcome::Open });
+            let (bytes, mtime, outcome) = (item.bytes(), item.mtime, FileOutcome::Open);
+            files.insert(item.path.clone(), ShardFile { bytes, mtime, is_regular, b3: None, outcome });
         }
         Tally(Mutex::new(TallyCounts {
             files,
+            sent: 0,
             watch,
             hold: None,
             destination_fault: None,
@@ -96,6 +101,11 @@ impl Tally {
 
     fn counts(&self) -> MutexGuard<'_, TallyCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Files that were sent in this claim, and whose digest is known.
+    pub(super) fn sent(&self) -> u64 {
+        self.counts().sent
     }
 
     /// A transfer begins, which this stops.
@@ -193,7 +203,9 @@ impl TallyCounts {
                 self.fail(&event.path, (FaultCode::Changed, Blame::Local), &PlainText::from(message.as_str()));
             }
             FileStatus::Committed | FileStatus::Skipped | FileStatus::Linked => {
+                known.b3 = event.b3.filter(|_| matches!(event.status, FileStatus::Committed));
                 known.outcome = FileOutcome::Stands;
+                self.sent += u64::from(known.b3.is_some());
                 self.settle(None);
             }
             FileStatus::Planned | FileStatus::Staged => {}

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_jobs::queue::{TakenNotice, Telling, settle_notice, take_notice};
+use longhaul_jobs::queue::{TakenNotice, Telling, settle_notice, take_notice_among};
 use longhaul_jobs::{ClaimId, HookKey, JobsError};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -66,8 +66,11 @@ impl Mover {
     /// who claim.
     async fn take_notice(&self, turns: &mut HookTurns) -> Option<TakenNotice> {
         let (keys, time) = (turns.next(self.hooks.keys()), self.hooks.time_max() + SETTLED_WITHIN);
-        let taker = ClaimId(random_id().ok()?);
-        match self.queue.transact(move |rows| take_notice(rows, &keys, (taker, time))).await {
+        let (taker, admitting) = (ClaimId(random_id().ok()?), Arc::clone(&self.admitting));
+        // Whoever may write to a queue runs nothing by that: a hook is told of campaigns that are
+        // moved here. The notices of the others are left to the movers that move those.
+        let taken = self.queue.transact(move |rows| take_notice_among(rows, &keys, (taker, time), &*admitting));
+        match taken.await {
             Ok(taken) => {
                 turns.trouble = None;
                 taken
@@ -91,6 +94,10 @@ impl Mover {
     async fn tell_hook(self: Arc<Self>, taken: TakenNotice, mut phase: watch::Receiver<HookPhase>) {
         let key = &taken.notice.hook;
         let Some(hook) = self.hooks.get(key) else { return };
+        let failed = |words| {
+            let chance = random().map_or(0, u64::from_ne_bytes);
+            Telling::Failed { words, tries_max: hook.tries_max, chance }
+        };
         let told = tokio::select! {
             told = hook.tell(&taken) => Some(told),
             _ = phase.wait_for(|phase| *phase == HookPhase::Stopped) => None,
@@ -100,8 +107,7 @@ impl Mover {
             None => Telling::HandedBack,
             Some(Err(failure)) => {
                 self.observer.trouble(&failure.fault(key));
-                let chance = random().map_or(0, u64::from_ne_bytes);
-                Telling::Failed { words: failure.words().clone(), tries_max: hook.tries_max, chance }
+                failed(failure.words().clone())
             }
         };
         let notice = taken.notice.clone();

@@ -22,6 +22,9 @@ pub(super) struct JobCampaignBody<'a> {
     pub(super) from: Vec<String>,
     /// Its destination, as a location.
     pub(super) to: String,
+    /// The public key of its owner. Null if nobody has signed it, or if what the queue says is not
+    /// what was signed.
+    pub(super) owner: Option<&'a str>,
     /// All of it, as far as it is planned.
     pub(super) total: JobAmountBody,
     /// The part that stands at the destination.
@@ -47,6 +50,20 @@ pub(super) struct JobRulesBody<'a> {
     pub(super) retry_rules: String,
     /// The hooks that are told of it, with the events of each, as `mail:campaign,fault`.
     pub(super) hooks: String,
+}
+
+/// A host, or a site of hosts, of `job site`.
+#[derive(Serialize)]
+pub(super) struct JobSiteBody<'a> {
+    /// Its name: that of a host as HOST:PORT, `this host` for those of movers, or that of a site of
+    /// hosts.
+    pub(super) name: &'a str,
+    /// Movers that may write to it at a time.
+    pub(super) movers_in: u32,
+    /// Movers that may read from it at a time.
+    pub(super) movers_out: u32,
+    /// The hosts that belong to it. Empty for a host.
+    pub(super) hosts: Vec<&'a str>,
 }
 
 /// Files and their bytes.
@@ -241,6 +258,88 @@ pub(super) struct JobShardBody<'a> {
     pub(super) files_failed: u64,
     /// Bytes that became durable in this claim.
     pub(super) bytes_moved: u64,
+}
+
+/// A file that `job verify` found bad.
+#[derive(Serialize)]
+pub(super) struct JobBadFileBody<'a> {
+    /// The path beneath its source.
+    #[serde(flatten)]
+    pub(super) path: Name<'a>,
+    /// Its bytes by the manifest.
+    pub(super) bytes: u64,
+    /// `lost` (nothing stands under its name), `changed` (it has another length, time or kind),
+    /// `damaged` (it has other content, with the same length and time) or `unread`.
+    pub(super) kind: &'static str,
+    /// The words of it.
+    pub(super) message: &'a str,
+    /// Whether an earlier run has found it bad in this way.
+    pub(super) known: bool,
+    /// The number of its shard.
+    pub(super) shard: u64,
+}
+
+/// A shard that `job verify` read.
+#[derive(Serialize)]
+pub(super) struct JobVerifiedBody {
+    /// Its number.
+    pub(super) shard: u64,
+    /// `read`, `given-back` (it goes on there another time), `failed` (the event before says why)
+    /// or `gone` (another verifier has it, or a mover).
+    pub(super) state: &'static str,
+    /// Files that were looked at.
+    pub(super) files: u64,
+    /// Bytes that were read.
+    pub(super) bytes: u64,
+    /// Files that were read for the first time, and so could not be compared.
+    pub(super) files_first: u64,
+    /// Files that are bad.
+    pub(super) files_bad: u64,
+    /// Files that somebody wrote to, and that `--ignore-changed` passes over.
+    pub(super) files_ignored: u64,
+}
+
+/// The figures of a campaign's verification, at the end of `job verify`.
+#[derive(Serialize)]
+pub(super) struct JobVerifyBody<'a> {
+    /// The name of the campaign.
+    pub(super) name: &'a str,
+    /// All that was delivered by shards that are settled.
+    pub(super) total: JobAmountBody,
+    /// The part that was never read back whole.
+    pub(super) never: JobAmountBody,
+    /// The part that was last read longer ago than the cycle.
+    pub(super) stale: JobAmountBody,
+    /// The end of the oldest last reading, as `2026-12-24T18:00:00Z`. Null: nothing was read.
+    pub(super) oldest: Option<String>,
+    /// The pace.
+    pub(super) pace: JobPaceBody,
+    /// Files that are known to be bad, by kind.
+    pub(super) bad: Vec<JobBadSumBody>,
+}
+
+/// The pace of a rolling verification.
+#[derive(Serialize)]
+pub(super) struct JobPaceBody {
+    /// Seconds of the cycle.
+    pub(super) cycle_s: f64,
+    /// The rate at which all is read once in the cycle.
+    pub(super) needed_bytes_per_s: u64,
+    /// The budget. Null: none.
+    pub(super) budget_bytes_per_s: Option<u64>,
+    /// Seconds that one reading of all takes at the budget. Null: there is none.
+    pub(super) takes_s: Option<f64>,
+    /// Whether that is within the cycle.
+    pub(super) suffices: bool,
+}
+
+/// Files of one kind that are known to be bad.
+#[derive(Serialize)]
+pub(super) struct JobBadSumBody {
+    /// `lost`, `changed`, `damaged` or `unread`.
+    pub(super) kind: &'static str,
+    /// Such files.
+    pub(super) files: u64,
 }
 
 /// The last line of the `job` commands.

@@ -1,0 +1,124 @@
+//! `job verify`: the verifier as a command.
+//!
+//! In: arguments. Out: bad files, told as they are found, the figures at the end, and the exit. The
+//! first signal ends the reading in order.
+
+use std::path::absolute;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::{Fault, FaultCode};
+use longhaul_jobs::pace;
+use longhaul_jobs::queue::verify_figures;
+use tokio::sync::watch;
+
+use super::add::parsed;
+use super::{JobOutput, Named, queue_place};
+use crate::cli::job::JobVerifyArgs;
+use crate::commands::{Context, block_on};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::jobs::{
+    AbsenceUse, BadNews, ChangedUse, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver, VerifyOrders,
+    VerifyUntil,
+};
+use crate::output::VerifyTold;
+use crate::settings::Talk;
+use crate::signals::{self, Asking, Hangup};
+use crate::values;
+
+/// Runs the verifier.
+pub(super) fn run(args: &JobVerifyArgs, talk: Talk, context: Context, telling: JobOutput) -> Result<Exit, Error> {
+    let mut named = Named::find(&args.campaign, context)?;
+    let orders = orders(args, &named)?;
+    let (cycle, budget) = (orders.cycle, orders.budget);
+    let place = queue_place(&args.campaign.queue.queue, context)?;
+    let asking = Asking::default();
+    let (stop, halt) = watch::channel(None);
+    signals::watch(asking.clone(), Hangup::Stops, move |code| {
+        stop.send_replace(Some(code));
+    })
+    .map_err(Error::file("watch the signals of", "this process"))?;
+    let told = Arc::new(VerifyTelling(Mutex::new(Some(telling))));
+    let verifier = Verifier::new((SharedQueue::new(place.open()?), place.shelf()), orders, told.clone());
+    let ended = block_on(verifier.run(halt))?;
+    asking.end();
+    let mut telling = told.take(talk);
+    let failed = match ended {
+        Err(fault) => {
+            telling.failed(&fault);
+            None
+        }
+        // What was read is recorded, and the next run goes on there.
+        Ok(VerifyEnd { early: None | Some(FaultCode::TimedOut), failed }) => failed,
+        Ok(VerifyEnd { early: Some(code), failed }) => {
+            telling.exits(code.into());
+            failed
+        }
+    };
+    let id = named.id;
+    let (campaign, _) = named.figures()?;
+    let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
+    let pace = pace(figures.sums.total.bytes, cycle, budget);
+    telling.verified(&VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed });
+    Ok(telling.end())
+}
+
+fn orders(args: &JobVerifyArgs, named: &Named) -> Result<VerifyOrders, Error> {
+    let cycle = parsed("cycle", &args.cycle, |text| {
+        values::time_between(text, CYCLE_MIN..=CYCLE_MAX, "a time from 1h to 3650d, as 90d")
+    })?;
+    let at = args.at.as_ref().map(|at| absolute(at).map_err(Error::file("find", at))).transpose()?;
+    Ok(VerifyOrders {
+        campaign: named.id,
+        at,
+        cycle: cycle.unwrap_or(CYCLE),
+        budget: parsed("budget", &args.budget, values::rate)?,
+        until: if args.once { VerifyUntil::NothingDue } else { VerifyUntil::Never },
+        time_max: parsed("max-time", &args.max_time, values::retry_for)?,
+        changed: if args.ignore_changed { ChangedUse::PassedOver } else { ChangedUse::Bad },
+        absences: if args.believe_losses { AbsenceUse::Believed } else { AbsenceUse::Doubted },
+        memory: parsed("memory", &args.memory, values::size)?,
+    })
+}
+
+/// Tells what the verifier does.
+struct VerifyTelling(Mutex<Option<JobOutput>>);
+
+impl VerifyTelling {
+    fn telling(&self) -> MutexGuard<'_, Option<JobOutput>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The telling, for the end. Whoever tells after that is not heard.
+    fn take(&self, talk: Talk) -> JobOutput {
+        let fresh = || JobOutput::new(std::io::BufWriter::new(std::io::stdout()), talk);
+        self.telling().take().unwrap_or_else(fresh)
+    }
+}
+
+impl VerifyObserver for VerifyTelling {
+    fn bad(&self, news: &BadNews) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.bad_file(news);
+        }
+    }
+
+    fn shard_read(&self, read: &ShardRead) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.shard_read(read);
+            telling.flush();
+        }
+    }
+
+    fn trouble(&self, fault: &Fault) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.trouble(fault);
+        }
+    }
+}
+
+const CYCLE: Duration = Duration::from_secs(90 * DAY);
+const CYCLE_MIN: Duration = Duration::from_secs(3600);
+const CYCLE_MAX: Duration = Duration::from_secs(3650 * DAY);
+const DAY: u64 = 86_400;

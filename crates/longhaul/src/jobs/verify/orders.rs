@@ -1,0 +1,61 @@
+//! The orders of a verifier: how much it reads, how long, and which findings are none.
+//!
+//! In: nothing. Out: plain data. Must not know how a file is read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_core::ByteCount;
+use longhaul_jobs::CampaignId;
+
+/// The orders of a verifier.
+#[derive(Clone, Debug)]
+pub struct VerifyOrders {
+    /// The campaign.
+    pub campaign: CampaignId,
+    /// The directory of this host that is the campaign's destination. `None`: it is one of this
+    /// host by its name.
+    pub at: Option<PathBuf>,
+    /// Each byte is read once in this time.
+    pub cycle: Duration,
+    /// The rate that is not exceeded, bytes/s. `None`: as fast as it goes.
+    pub budget: Option<u64>,
+    /// When it ends by itself.
+    pub until: VerifyUntil,
+    /// The time for which it reads. `None`: any.
+    pub time_max: Option<Duration>,
+    /// The use of files that somebody wrote to.
+    pub changed: ChangedUse,
+    /// The use of shards of which nearly nothing can be read.
+    pub absences: AbsenceUse,
+    /// Buffers. `None`: the engine's.
+    pub memory: Option<ByteCount>,
+}
+
+/// When a verifier ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyUntil {
+    /// It does not: it waits until something is due.
+    Never,
+    /// Once nothing is due.
+    NothingDue,
+}
+
+/// The use of files that have another length, time or kind than they were delivered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedUse {
+    /// They are bad: somebody changed them.
+    Bad,
+    /// They are passed over: those who may do so replaced them.
+    PassedOver,
+}
+
+/// The use of many files of a shard that are lost or cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbsenceUse {
+    /// The disk may not be mounted: nothing of them is recorded, and the shard is left alone for a
+    /// while.
+    Doubted,
+    /// They are lost.
+    Believed,
+}

@@ -1,0 +1,175 @@
+//! The files of a shard that stand, where they stand, and the digests that are known of them.
+//!
+//! In: a shard, its segment, and the shelf. Out: batches of names, and the record of digests. Must
+//! not know the queue's rules, nor how a file is read.
+
+#![allow(clippy::disallowed_methods, reason = "it only looks whether a directory that a user named is there")]
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, RelPath};
+use longhaul_jobs::Segment;
+use longhaul_jobs::queue::VerifyShard;
+use longhaul_manifest::{Algorithm, Item};
+
+use super::doubt::DestinationMark;
+use crate::jobs::records::{self, DigestOrigin, DigestRecord, KnownDigest};
+use crate::jobs::shelf::Shelf;
+use crate::jobs::spec::{CampaignPlace, CampaignSpec, beneath};
+
+/// The files of a shard.
+pub(super) struct ShardFiles {
+    /// The directory of this host beneath which they stand.
+    pub(super) top: PathBuf,
+    /// Whether they were given their times.
+    pub(super) keeps_times: TimesKept,
+    items: Vec<Item>,
+    given_up: BTreeSet<Vec<u8>>,
+    record: DigestRecord,
+    record_path: PathBuf,
+    is_damaged: bool,
+    dest: PathBuf,
+}
+
+/// Whether files were given the times of their sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimesKept {
+    /// They were.
+    Yes,
+    /// They were not.
+    No,
+}
+
+/// Names of a shard that follow each other.
+pub(super) struct NamesBatch {
+    /// The names that stand.
+    pub(super) items: Vec<Item>,
+    /// The place behind the last one, among all names of the shard.
+    pub(super) end: u64,
+}
+
+impl ShardFiles {
+    /// Finds them beneath the campaign's destination.
+    ///
+    /// # Errors
+    /// The fault of a campaign or a manifest that cannot be understood.
+    pub(super) fn open(
+        shelf: &Shelf,
+        segment: &Segment,
+        given: &VerifyShard,
+        dest: PathBuf,
+    ) -> Result<ShardFiles, Fault> {
+        let spec = CampaignSpec::decode(&given.campaign.spec)?;
+        let listing = shelf.listing(given.campaign.key, segment, given.shard.part)?;
+        let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
+        let source = spec.sources.get(listing.source).ok_or_else(missing)?;
+        let top = beneath(&dest, &source.onto);
+        let preserve = spec.settings.metadata.preserve;
+        let mut items = listing.items;
+        items.retain(|item| preserve.links || item.is_file());
+        let given_up = given.given_up.iter().map(|fault| fault.path.clone()).collect();
+        let record_path = shelf.record(given.campaign.key, given.shard.id);
+        let (record, is_damaged) = match DigestRecord::read(&record_path) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => (DigestRecord::default(), true),
+            read => (read.map_err(|error| unread(&record_path, &error))?, false),
+        };
+        let keeps_times = if preserve.times { TimesKept::Yes } else { TimesKept::No };
+        Ok(ShardFiles { top, keeps_times, items, given_up, record, record_path, is_damaged, dest })
+    }
+
+    /// The next names, of so many bytes at most, but of one file at least.
+    pub(super) fn batch(&self, from: u64, bytes_max: u64) -> NamesBatch {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.items.len());
+        let (mut items, mut bytes, mut end) = (Vec::new(), 0_u64, from);
+        for item in &self.items[from..] {
+            bytes = bytes.saturating_add(item.bytes());
+            if items.len() >= BATCH_NAMES_MAX || bytes > bytes_max && !items.is_empty() {
+                break;
+            }
+            end += 1;
+            if !self.given_up.contains(item.path.as_bytes()) {
+                items.push(item.clone());
+            }
+        }
+        NamesBatch { items, end: end as u64 }
+    }
+
+    /// Whether no name is left behind so many.
+    pub(super) fn is_through(&self, entry: u64) -> bool {
+        entry >= self.items.len() as u64
+    }
+
+    /// The digest that a file had when it was delivered, or read first. `None`: it is not known.
+    pub(super) fn known(&self, item: &Item) -> Option<Hash32> {
+        let said = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
+        let noted = || self.record.get(&item.path).filter(|known| known.bytes == item.bytes()).map(|known| known.b3);
+        said.or_else(noted)
+    }
+
+    /// Notes digests of files that were read for the first time. Gives them as those of the record,
+    /// and where that lies.
+    pub(super) fn note(&mut self, first: Vec<(RelPath, u64, Hash32)>) -> (PathBuf, Vec<(RelPath, KnownDigest)>) {
+        let origin = DigestOrigin::FirstReading;
+        let fresh: Vec<_> =
+            first.into_iter().map(|(path, bytes, b3)| (path, KnownDigest { bytes, b3, origin })).collect();
+        for (path, known) in fresh.iter().cloned() {
+            self.record.note(path, known);
+        }
+        (self.record_path.clone(), fresh)
+    }
+
+    /// The fault of a record that is damaged.
+    pub(super) fn damage(&self) -> Option<Fault> {
+        self.is_damaged.then(|| records::damaged(&self.record_path))
+    }
+
+    /// The mark of the destination.
+    pub(super) fn mark(&self) -> DestinationMark {
+        DestinationMark { dest: self.dest.clone(), file: self.record_path.with_file_name("destination") }
+    }
+}
+
+/// The directory of this host that is a campaign's destination. `at` stands for it, where it is
+/// another host's by its name.
+///
+/// # Errors
+/// The fault of a campaign that cannot be understood, or whose files stand elsewhere.
+pub(super) fn destination_of(given: &VerifyShard, at: Option<&Path>) -> Result<PathBuf, Fault> {
+    let spec = CampaignSpec::decode(&given.campaign.spec)?;
+    match (at, &spec.to) {
+        (Some(at), _) => Ok(at.to_owned()),
+        (None, CampaignPlace::Here(path)) => Ok(path.clone()),
+        (None, CampaignPlace::Daemon { .. }) => Err(is_elsewhere(&spec)),
+    }
+}
+
+fn is_elsewhere(spec: &CampaignSpec) -> Fault {
+    let message = format_args!("the campaign's files stand at '{}', and files of this host are read", spec.to.shown());
+    Fault::new(FaultCode::Unsupported, Blame::Local, message)
+        .hint_in_words("run it on the host that has them, with --at DIR for the directory in which they lie there")
+}
+
+/// Refuses a directory that is not there: each of its files would be a lost one.
+pub(super) fn is_there(top: &Path) -> Result<(), Fault> {
+    let shown = || Escaped(top.as_os_str().as_encoded_bytes()).to_string();
+    let (code, why) = match std::fs::metadata(top) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => (FaultCode::NotFound, "it is no directory".to_owned()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => (FaultCode::Denied, error.to_string()),
+        Err(error) => (FaultCode::NotFound, error.to_string()),
+    };
+    let message = format_args!("the destination '{}' cannot be verified: {why}", shown());
+    Err(Fault::new(code, Blame::Local, message).about(shown()).hint_in_words("see that its disk is mounted"))
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> Fault {
+    let shown = Escaped(path.as_os_str().as_encoded_bytes()).to_string();
+    let message = format_args!("the digests of delivered files in '{shown}' cannot be read: {error}");
+    Fault::new(FaultCode::Io, Blame::Local, message)
+        .hint_in_words("see that the disk of the queue's manifests is well, and that the file is yours")
+}
+
+/// Names of a batch.
+const BATCH_NAMES_MAX: usize = 2000;
