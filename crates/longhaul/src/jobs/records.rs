@@ -19,6 +19,8 @@ use std::path::Path;
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, Mtime, RelPath};
 use longhaul_jobs::ClaimId;
 use longhaul_manifest::{Algorithm, Item, ItemKind, SegmentReader, SegmentWriter, Sums};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// The digests of a shard's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,9 +88,9 @@ impl DigestRecord {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         let lock = File::create(path.with_extension("lock"))?;
-        match lock.lock() {
+        match flock(&lock, FlockOperation::LockExclusive) {
             // A file system without locks: what two write at one time, one of them may lose.
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             locked => locked?,
         }
         let (mut record, found) = match DigestRecord::read(path) {

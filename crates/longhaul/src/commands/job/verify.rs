@@ -57,7 +57,7 @@ pub(super) fn run(args: &JobVerifyArgs, talk: Talk, context: Context, telling: J
         }
     };
     let id = named.id;
-    let (campaign, _) = named.figures()?;
+    let campaign = named.figures()?.campaign;
     let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
     let pace = pace(figures.sums.total.bytes, cycle, budget);
     telling.verified(&VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed });

@@ -62,7 +62,7 @@ impl ShardFiles {
         dest: PathBuf,
     ) -> Result<ShardFiles, Fault> {
         let spec = CampaignSpec::decode(&given.campaign.spec)?;
-        let listing = shelf.listing(given.campaign.key, segment, given.shard.part)?;
+        let listing = shelf.listing((given.campaign.key, None), segment, given.shard.part)?;
         let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
         let source = spec.sources.get(listing.source).ok_or_else(missing)?;
         let top = beneath(&dest, &source.onto);
