@@ -4,7 +4,10 @@
 //! connection. `verification` has those about delivered files. Must not know a rule, nor how a
 //! transaction begins and ends.
 
+mod shard;
 mod verification;
+
+use shard::SHARD;
 
 use std::path::Path;
 
@@ -31,10 +34,6 @@ pub(crate) struct SqliteRows<'a> {
 }
 
 type Answer<T> = Result<T, JobsError>;
-
-const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
-    failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, breaks, \
-    fence, claim, moved, judged, unclaimed";
 
 impl<'a> SqliteRows<'a> {
     /// The rows of an open transaction, which began at `now`.
@@ -263,46 +262,7 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
-        let (lease, hold) = match shard.state {
-            ShardState::Leased(lease) => (Some(lease), None),
-            ShardState::Held(hold) => (None, Some(text_of_hold(hold))),
-            _ => (None, None),
-        };
-        let statement = format!(
-            "INSERT OR REPLACE INTO shard ({SHARD}) VALUES
-            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        );
-        self.write(
-            &statement,
-            params![
-                number(shard.id.0)?,
-                number(shard.campaign.0)?,
-                number(shard.link.0)?,
-                number(shard.part.segment)?,
-                number(shard.part.first)?,
-                number(shard.part.end)?,
-                number(shard.total.files)?,
-                number(shard.total.bytes)?,
-                number(shard.done.files)?,
-                number(shard.done.bytes)?,
-                number(shard.failed.files)?,
-                number(shard.failed.bytes)?,
-                number_of_kind(shard.state.kind()),
-                lease.map(|lease| lease.mover.0),
-                lease.map(|lease| number(lease.until.0)).transpose()?,
-                hold,
-                number(shard.turn.rank)?,
-                number(shard.turn.not_before.0)?,
-                shard.tries.again,
-                shard.tries.lapses,
-                shard.tries.breaks,
-                number(shard.claim.fence.0)?,
-                shard.claim.id.0,
-                number(shard.news.moved)?,
-                shard.news.judged,
-                shard.news.unclaimed,
-            ],
-        )
+        self.write_shard(shard)
     }
 
     fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
@@ -341,6 +301,10 @@ impl Rows for SqliteRows<'_> {
             format!("SELECT {SHARD} FROM shard WHERE campaign = ? AND state = ? AND id > ? ORDER BY id LIMIT ?");
         let values = params![number(campaign.0)?, number_of_kind(kind), number(after.0)?, number(most as u64)?];
         self.list(&statement, values, |columns| columns.shard())
+    }
+
+    fn commit_of(&mut self, campaign: CampaignId) -> Answer<Option<Shard>> {
+        self.read_commit(campaign)
     }
 
     fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
