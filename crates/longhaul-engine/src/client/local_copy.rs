@@ -78,7 +78,7 @@ impl Run {
     async fn copy_to(&self, source: Arc<dyn SourceTree>, site: &LocalSite) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
         let (mut sends, mut receives) = (SendCourse::default(), ReceiveCourse::default());
-        sends.totals.stages_all = self.is_dataset();
+        sends.totals.stages_all = self.is_listed_dataset();
         let mut dialling = self.dialling()?;
         loop {
             let (tree, destination) = (source.clone(), self.opened(site)?);

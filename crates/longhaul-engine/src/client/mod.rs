@@ -108,7 +108,7 @@ pub async fn run(
         ssh: costs.clone(),
         affinity,
         watch: None,
-        publishing: Publishing { claim: job.claim, dataset: job.dataset },
+        publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
         expected: job.expected,
     };
     let result = match (job.from, job.to) {
@@ -213,7 +213,7 @@ impl Run {
         }
         let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        course.totals.stages_all = self.is_dataset();
+        course.totals.stages_all = self.is_listed_dataset();
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
@@ -236,7 +236,7 @@ impl Run {
             }
             let ended = match agreed {
                 Ok(agreed) => {
-                    if self.is_dataset() && dialling.sessions > 0 {
+                    if self.is_listed_dataset() && dialling.sessions > 0 {
                         course.offer_all_again();
                     }
                     dialling.sessions += 1;
@@ -261,7 +261,7 @@ impl Run {
     /// that does not keep the claim, does not stage a dataset, or does not know the metadata that
     /// is to be carried or the checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        let Publishing { claim, dataset } = &self.publishing;
+        let Publishing { claim, dataset, .. } = &self.publishing;
         claim.is_none() && dataset.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 
