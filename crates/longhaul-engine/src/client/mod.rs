@@ -8,11 +8,13 @@
 //! sources that give them so. `trees` copies between trees that a library user made. `list` asks
 //! what is there. `order` has one daemon fetch from another. `ssh` reaches a host that has no
 //! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
-//! refuses settings that no session could keep; `publishing` says how what is moved gets its names.
+//! refuses settings that no session could keep; `publishing` says how what is moved gets its names,
+//! `commit` has the dataset of a campaign appear.
 //! The session loops do the rest.
 
 mod ahead;
 mod answer;
+mod commit;
 pub(crate) mod connect;
 mod dialling;
 pub(crate) mod digests;
@@ -36,6 +38,7 @@ mod trees;
 pub(crate) mod udp_way;
 pub(crate) mod wish;
 
+pub use commit::{DatasetList, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
 pub use trees::{Observers, run_between, run_into};
@@ -205,13 +208,24 @@ impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();
-        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        budget::slots(self.settings.memory, self.settings.chunk_size())?;
         let (tree, shape) = self.local_sources(sources).await?;
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
         let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
+        self.push_tree((tree, asked), remote, path).await
+    }
+
+    /// The same of any tree, whose names are placed so.
+    pub(super) async fn push_tree(
+        self,
+        (tree, asked): (Arc<dyn SourceTree>, Placing),
+        remote: &Remote,
+        path: RemotePath,
+    ) -> Result<Totals, Fault> {
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
         course.totals.stages_all = self.is_listed_dataset();
         if self.may_speak_ahead() {
