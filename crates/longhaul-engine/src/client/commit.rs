@@ -63,7 +63,7 @@ async fn committed(
     }
     let publishing = Publishing { claim: job.claim, dataset: job.dataset, part: Some(DatasetPart::Commit) };
     let run = Run { publishing, ..Run::within_process(settings, observer, stop)? };
-    let tree = Arc::new(ListedSource { list });
+    let tree: Arc<dyn SourceTree> = Arc::new(ListedSource { list });
     match job.to {
         JobDestination::Remote(reach, path) => {
             run.push_tree((tree, Placing::Beneath), &at_daemon(credentials, reach)?, path).await
@@ -187,8 +187,7 @@ mod tests {
         fn each(&self, sink: &mut dyn FnMut(Item) -> ControlFlow<()>) -> Result<(), Fault> {
             for path in self.0 {
                 let path = RelPath::new(*path).expect("a path");
-                let item = Item { mtime: None, ..Item::file(path, Some(3), Sums::default()) };
-                if sink(item).is_break() {
+                if sink(Item::file(path, Some(3), Sums::default())).is_break() {
                     return Ok(());
                 }
             }
