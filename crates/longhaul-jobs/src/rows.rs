@@ -8,7 +8,6 @@ use std::num::NonZero;
 use longhaul_core::{Blame, FaultCode, Hash32, PlainText};
 
 use crate::calendar::Calendar;
-use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, CampaignKey, Claim, LinkId, Micros, MoverId, ShardId, SiteId};
 use crate::retry::RetryRules;
 
