@@ -7,22 +7,21 @@
 mod shard;
 mod verification;
 
-use shard::SHARD;
-
 use std::path::Path;
 
 use longhaul_jobs::columns::{
     Columns, bytes_of_roots, columns_of_link_state, columns_of_place, number, number_of_campaign_state,
-    number_of_fault_state, number_of_kind, number_of_notice, text_of_campaigns, text_of_hold,
+    number_of_fault_state, number_of_kind, number_of_notice, text_of_campaigns,
 };
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignSignature, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId,
-    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardState,
-    ShardSum, Site, SiteId,
+    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardSum,
+    Site, SiteId,
 };
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
 
+use self::shard::SHARD;
 use crate::columns::RowCells;
 use crate::error::SqliteError;
 

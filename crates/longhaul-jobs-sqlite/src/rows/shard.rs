@@ -8,7 +8,9 @@ use rusqlite::params;
 
 use super::{Answer, SqliteRows};
 
-pub(super) const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
+/// The columns of a shard, in the order in which they are read.
+pub(super) const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, \
+    done_bytes, \
     failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, breaks, \
     fence, claim, moved, judged, unclaimed";
 

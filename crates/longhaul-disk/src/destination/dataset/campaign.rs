@@ -83,7 +83,8 @@ fn read_note(parent: &Dir, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let file = openat(&manifest, NOTE, flags, Mode::empty())?;
     let mut text = vec![0; 2 * size_of::<CampaignName>() + 1];
     // Of anything but a file nothing is read: it is no note of ours.
-    text.truncate(pread(&file, &mut text, 0).unwrap_or(0));
+    let read = pread(&file, &mut text, 0).unwrap_or(0);
+    text.truncate(read);
     Ok(text)
 }
 
