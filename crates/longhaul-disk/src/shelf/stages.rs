@@ -223,7 +223,7 @@ pub(crate) fn stager_of(principal: &str, campaign: &str) -> String {
     format!("{principal}{BETWEEN}{campaign}")
 }
 
-/// What stands between both. No principal has spaces.
+/// The word between both. No principal has spaces.
 const BETWEEN: &str = " campaign ";
 /// The end of the name of a note.
 const SUFFIX: &[u8] = b".dataset";

@@ -24,7 +24,7 @@ use crate::api::{Credentials, Job, JobDestination, Observer, Report, Settings, S
 use crate::session::totals::Totals;
 
 /// All files and links of a campaign's dataset, where they shall lie in it.
-pub trait DatasetList: Send + Sync + 'static {
+pub trait CampaignFiles: Send + Sync + 'static {
     /// Gives each to `sink`, in the order of the bytes of their paths, until `sink` breaks off. It
     /// may be asked again, and gives the same. Directories are those that something lies in: others
     /// are passed over.
@@ -37,7 +37,7 @@ pub trait DatasetList: Send + Sync + 'static {
 /// Has the dataset of a job appear, whose claim is that of its campaign's commit. What the job says
 /// of sources is not read. Settings about files do not matter: none is sent.
 pub async fn commit_dataset(
-    list: Arc<dyn DatasetList>,
+    list: Arc<dyn CampaignFiles>,
     job: Job,
     credentials: Option<Credentials>,
     settings: Settings,
@@ -49,7 +49,7 @@ pub async fn commit_dataset(
 }
 
 async fn committed(
-    list: Arc<dyn DatasetList>,
+    list: Arc<dyn CampaignFiles>,
     job: Job,
     credentials: Option<Credentials>,
     settings: Settings,
@@ -88,7 +88,7 @@ fn settings_of_list(mut settings: Settings) -> Settings {
 
 /// A source of which there is nothing but the list.
 struct ListedSource {
-    list: Arc<dyn DatasetList>,
+    list: Arc<dyn CampaignFiles>,
 }
 
 impl SourceTree for ListedSource {
@@ -181,9 +181,9 @@ mod tests {
 
     use super::*;
 
-    struct Paths(&'static [&'static str]);
+    struct ListedPaths(&'static [&'static str]);
 
-    impl DatasetList for Paths {
+    impl CampaignFiles for ListedPaths {
         fn each(&self, sink: &mut dyn FnMut(Item) -> ControlFlow<()>) -> Result<(), Fault> {
             for path in self.0 {
                 let path = RelPath::new(*path).expect("a path");
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn each_directory_of_a_list_begins_once_and_ends_behind_what_lies_in_it() {
-        let list = Arc::new(Paths(&["a", "d-x", "d/e/f", "d/e/g", "d/h", "z/y/x"]));
+        let list = Arc::new(ListedPaths(&["a", "d-x", "d/e/f", "d/e/g", "d/h", "z/y/x"]));
         let (filter, names) = (Filter::default(), Arc::default());
         let request = ScanRequest { filter: &filter, preserve: Preserve::NOTHING, files_from: None, names };
         let (mut said, mut failed) = (Vec::new(), 0);

@@ -38,7 +38,7 @@ mod trees;
 pub(crate) mod udp_way;
 pub(crate) mod wish;
 
-pub use commit::{DatasetList, commit_dataset};
+pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
 pub use trees::{Observers, run_between, run_into};

@@ -17,8 +17,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer,
-    VERSION, Welcome, extras_carried,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far,
+    GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, DatasetName, DatasetPart, Escaped, Fault, FaultCode, IfExists, RelPath};
 use longhaul_disk::{
-    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StagePart, TargetSet, TargetTree, TreePolicy,
-    VoidTarget, look_at_dataset,
+    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StagePart, TargetSet, TargetTree,
+    TreePolicy, VoidTarget, look_at_dataset,
 };
 use longhaul_proto::receiver::Landing;
 

@@ -14,9 +14,9 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
     Admission, Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
-    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_commit, add_segment, begin_campaign, beat, cancel, claim_among, finish, hold, lead,
-    note_omitted, note_verified, queue_id, raise, release, retry, schedule_among, set_link_state, settle_notice,
-    take_back_segments, take_notice, take_to_verify, verify_figures,
+    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_commit, add_segment, beat, begin_campaign, cancel,
+    claim_among, finish, hold, lead, note_omitted, note_verified, queue_id, raise, release, retry, schedule_among,
+    set_link_state, settle_notice, take_back_segments, take_notice, take_to_verify, verify_figures,
 };
 use longhaul_jobs::{
     Amount, BadKind, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError,

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::left::left;
-use longhaul_jobs::{CampaignId, Due, FaultState, Fence, Hold, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft};
+use longhaul_jobs::{
+    CampaignId, Due, FaultState, Fence, Hold, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft,
+};
 
 use crate::world::{World, path_of};
 

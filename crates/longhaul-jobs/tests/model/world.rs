@@ -8,8 +8,8 @@ use std::num::NonZero;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::queue::{
-    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_commit, add_link, add_segment, add_site, begin_campaign,
-    cancel, hold, lead, release, retry, schedule,
+    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_commit, add_link, add_segment, add_site,
+    begin_campaign, cancel, hold, lead, release, retry, schedule,
 };
 use longhaul_jobs::{
     Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,

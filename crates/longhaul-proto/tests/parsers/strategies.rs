@@ -2,10 +2,10 @@
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
-    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, DatasetPart, Digest, DigestKind, Entry,
-    EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason,
-    Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames,
-    ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
+    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, DatasetPart, Digest, DigestKind,
+    Entry, EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind,
+    LossReason, Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag,
+    SeveralNames, ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};

@@ -8,7 +8,8 @@ use std::num::NonZero;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::{
-    LinkLimits, SiteLimits, add_commit, add_link, add_segment, begin_campaign, note_omitted, site_named, take_back_segments,
+    LinkLimits, SiteLimits, add_commit, add_link, add_segment, begin_campaign, note_omitted, site_named,
+    take_back_segments,
 };
 use longhaul_jobs::{Amount, Calendar, Campaign, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, Store};
 use longhaul_manifest::{ItemKind, Sealed};

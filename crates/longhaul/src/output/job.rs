@@ -18,9 +18,8 @@ use longhaul_jobs::{
 };
 
 use self::bodies::{
-    JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody,
-    JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody,
-    JobSummaryBody,
+    JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody, JobLeftBody, JobLinkBody,
+    JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody, JobSummaryBody,
 };
 pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};

@@ -11,8 +11,8 @@ use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, ShardClai
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request,
-    Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows,
+    Hello, Order, Request, Transfer, Welcome,
 };
 
 use super::{answer, unexpected};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
-use longhaul_engine::{DatasetList, Settings};
+use longhaul_engine::{CampaignFiles, Settings};
 use longhaul_jobs::AlikeWatch;
 use longhaul_jobs::queue::{BreakPlace, Granted};
 use longhaul_manifest::{Item, ItemKind, Items, Sealed};
@@ -57,10 +57,11 @@ enum ListedKinds {
     Files,
 }
 
-impl DatasetList for CampaignList {
+impl CampaignFiles for CampaignList {
     fn each(&self, sink: &mut dyn FnMut(Item) -> ControlFlow<()>) -> Result<(), Fault> {
         let placed = |(onto, sealed)| PlacedItems { onto, items: sealed.items(), kinds: self.kinds }.peekable();
-        let mut parts: Vec<Peekable<PlacedItems<'_>>> = self.parts.iter().map(|(onto, sealed)| placed((onto, sealed))).collect();
+        let mut parts: Vec<Peekable<PlacedItems<'_>>> =
+            self.parts.iter().map(|(onto, sealed)| placed((onto, sealed))).collect();
         while let Some(item) = next_of(&mut parts)? {
             if sink(item).is_break() {
                 break;
@@ -71,9 +72,7 @@ impl DatasetList for CampaignList {
 }
 
 /// The first of the next items of some lists.
-fn next_of<'a>(
-    parts: &mut [Peekable<impl Iterator<Item = Result<Item, Fault>> + 'a>],
-) -> Result<Option<Item>, Fault> {
+fn next_of<'a>(parts: &mut [Peekable<impl Iterator<Item = Result<Item, Fault>> + 'a>]) -> Result<Option<Item>, Fault> {
     let mut first: Option<(usize, RelPath)> = None;
     for (at, part) in parts.iter_mut().enumerate() {
         match part.peek() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
 use longhaul_engine::{
-    Credentials, DatasetList, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop,
+    CampaignFiles, Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop,
     StopTrigger, commit_dataset,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
@@ -42,7 +42,7 @@ pub(super) struct Work {
     /// The count of its files.
     pub(super) tally: Arc<Tally>,
     /// The list of all files, if it is the commit of a campaign. `None`: it moves files.
-    pub(super) list: Option<Arc<dyn DatasetList>>,
+    pub(super) list: Option<Arc<dyn CampaignFiles>>,
 }
 
 /// How a mover ended with a shard, before the queue heard of it.
