@@ -59,9 +59,10 @@ enum ListedKinds {
 
 impl CampaignFiles for CampaignList {
     fn each(&self, sink: &mut dyn FnMut(Item) -> ControlFlow<()>) -> Result<(), Fault> {
-        let placed = |(onto, sealed)| PlacedItems { onto, items: sealed.items(), kinds: self.kinds }.peekable();
-        let mut parts: Vec<Peekable<PlacedItems<'_>>> =
-            self.parts.iter().map(|(onto, sealed)| placed((onto, sealed))).collect();
+        let mut parts: Vec<Peekable<PlacedItems<'_>>> = Vec::with_capacity(self.parts.len());
+        for (onto, sealed) in &self.parts {
+            parts.push(PlacedItems { onto, items: sealed.items(), kinds: self.kinds }.peekable());
+        }
         while let Some(item) = next_of(&mut parts)? {
             if sink(item).is_break() {
                 break;
