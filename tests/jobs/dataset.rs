@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::process::Signal;
 
@@ -147,10 +147,10 @@ fn a_mover_that_is_killed_behind_the_last_shard_leaves_the_commit_to_the_next_on
     plant(&host.path("ds"));
     add(host, &site.url("in"), &[]);
     let running = run(host).start();
-    let mut done = 0;
+    let done = AtomicU32::new(0);
     running.wait_event(|event| {
-        done += u32::from(event["type"] == "job_shard" && event["state"] == "done");
-        (done == 6).then_some(())
+        let is_one = event["type"] == "job_shard" && event["state"] == "done";
+        (done.fetch_add(u32::from(is_one), Ordering::Relaxed) + u32::from(is_one) == 6).then_some(())
     });
     running.signal(Signal::KILL);
     running.finish();

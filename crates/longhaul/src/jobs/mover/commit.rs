@@ -125,7 +125,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sealed = |name: &str, items: Vec<Item>| {
             let mut draft = Draft::begin(&dir.path().join(name)).unwrap();
-            items.iter().for_each(|item| draft.add(item).unwrap());
+            items.iter().for_each(|item| _ = draft.add(item).unwrap());
             draft.seal(Lists::ALL, 0).unwrap()
         };
         let path = |path: &str| RelPath::new(path).unwrap();
