@@ -445,6 +445,7 @@ pub fn text_of_hold(hold: Hold) -> String {
         Hold::Broken(code) => format!("broken {}", code.name()),
         Hold::Lapsed(times) => format!("lapsed {times}"),
         Hold::FenceSpent => "fence-spent".to_owned(),
+        Hold::AwaitsShards => "awaits-shards".to_owned(),
     }
 }
 
@@ -457,6 +458,7 @@ fn hold_of_text(text: &str) -> Option<Hold> {
         ["broken", code] => Some(Hold::Broken(code_of_name(code)?)),
         ["lapsed", times] => Some(Hold::Lapsed(times.parse().ok()?)),
         ["fence-spent"] => Some(Hold::FenceSpent),
+        ["awaits-shards"] => Some(Hold::AwaitsShards),
         _ => None,
     }
 }

@@ -319,11 +319,12 @@ fn needed(
         needed.reserve += memory - budget::memory_for(chunk_max).get();
     }
     // The list of a dataset has the roots of what was staged before.
-    let lists = |destination: &Destination| transfer.digests || destination.dataset.is_some();
+    let has_list = |destination: &Destination| destination.dataset.as_ref().is_some_and(|dataset| dataset.is_listed());
+    let lists = |destination: &Destination| transfer.digests || has_list(destination);
     if matches!(side, Side::Receive(destination, _) if lists(destination)) {
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
     }
-    if matches!(side, Side::Receive(destination, _) if destination.dataset.is_some()) {
+    if matches!(side, Side::Receive(destination, _) if has_list(destination)) {
         needed.reserve += LIST_BYTES;
     }
     Ok(needed)

@@ -17,8 +17,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer,
-    VERSION, Welcome, extras_carried,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far,
+    GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -353,6 +353,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
                 Side::Receive(destination, _) => {
                     let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
                     let stages = if destination.is_whole { CAP_DATASET } else { 0 };
+                    let of_campaign = destination.dataset.as_ref().is_some_and(|dataset| dataset.is_of_campaign());
+                    let stages = stages | if of_campaign { CAP_DATASET_PART } else { 0 };
                     let replaced = if admission.transfer.flow.tells_replaced { CAP_REPLACED } else { 0 };
                     keeps_claim | stages | replaced | handshake::receiver_caps(destination.tree.sync_method())
                 }

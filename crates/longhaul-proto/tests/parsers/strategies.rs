@@ -2,10 +2,10 @@
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
-    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, Digest, DigestKind, Entry,
-    EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason,
-    Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames,
-    ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
+    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, DatasetPart, Digest, DigestKind,
+    Entry, EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind,
+    LossReason, Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag,
+    SeveralNames, ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -296,6 +296,9 @@ fn opening_messages() -> impl Strategy<Value = Message> {
             Message::ShownClaim(ShardClaim { campaign, shard, fence, id })
         }),
         "[a-z0-9][a-z0-9._-]{0,199}".prop_map(|name| Message::AsDataset(DatasetName::new(name).expect("a name"))),
+        option::of(paths()).prop_map(|onto| {
+            Message::DatasetPart(onto.map_or(DatasetPart::Commit, |onto| DatasetPart::Shard { onto }))
+        }),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
         (vec(far_sources(), 0..4), vec(any::<u8>(), 0..40), any::<bool>())
             .prop_map(|(sources, names, last)| Message::RequestPart(RequestPart { sources, names, last })),

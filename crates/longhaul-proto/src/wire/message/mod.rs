@@ -15,7 +15,7 @@ mod targets;
 mod third_party;
 mod unasked;
 
-use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim, Whereabouts};
+use longhaul_core::{DatasetName, DatasetPart, Fault, FileId, Loss, ShardClaim, Whereabouts};
 
 pub use extras::*;
 pub use flow::*;
@@ -241,6 +241,9 @@ messages! {
     /// Acceptor, in answer to a request to list a path whose hello asks for this alone: where that
     /// directory lies.
     53 Whereabouts(Whereabouts) Page,
+    /// Initiator that sends, right behind the name of a dataset and where its hello says so: the
+    /// part of a campaign's dataset that this session brings.
+    54 DatasetPart(DatasetPart) Verdict,
 }
 
 impl Message {

@@ -138,15 +138,17 @@ impl ShardFiles {
 /// The fault of a campaign that cannot be understood, or whose files stand elsewhere.
 pub(super) fn destination_of(given: &VerifyShard, at: Option<&Path>) -> Result<PathBuf, Fault> {
     let spec = CampaignSpec::decode(&given.campaign.spec)?;
-    match (at, &spec.to) {
-        (Some(at), _) => Ok(at.to_owned()),
-        (None, CampaignPlace::Here(path)) => Ok(path.clone()),
-        (None, CampaignPlace::Daemon { .. }) => Err(is_elsewhere(&spec)),
-    }
+    let dest = match (at, &spec.to) {
+        (Some(at), _) => at.to_owned(),
+        (None, CampaignPlace::Here(path)) => path.clone(),
+        (None, CampaignPlace::Daemon { .. }) => return Err(is_elsewhere(&spec)),
+    };
+    let name = spec.dataset.as_ref().and_then(|name| RelPath::new(name.as_bytes()).ok());
+    Ok(beneath(&dest, &name.unwrap_or_default()))
 }
 
 fn is_elsewhere(spec: &CampaignSpec) -> Fault {
-    let message = format_args!("the campaign's files stand at '{}', and files of this host are read", spec.to.shown());
+    let message = format_args!("the campaign's files stand at '{}', and files of this host are read", spec.shown_to());
     Fault::new(FaultCode::Unsupported, Blame::Local, message)
         .hint_in_words("run it on the host that has them, with --at DIR for the directory in which they lie there")
 }
