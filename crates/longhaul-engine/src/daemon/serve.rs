@@ -122,6 +122,11 @@ async fn hear_out(
             removal.run((&daemon, current), control).await;
             daemon.live.spare.freed();
         }
+        Ok((Admitted::Reading(reading), _)) => {
+            drop(place);
+            reading.run((&daemon, current), control).await;
+            daemon.live.spare.freed();
+        }
         Ok((Admitted::Session(admission), ordered)) => {
             // An order has a place of its own, which outlives its sessions.
             drop(place);

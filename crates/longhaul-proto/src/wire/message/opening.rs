@@ -19,8 +19,8 @@ pub struct Hello {
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
     /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
     /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`], [`CAP_REMOVAL`](super::CAP_REMOVAL),
-    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS); unknown ones
-    /// mean nothing.
+    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS), [`CAP_READING`](super::CAP_READING); unknown
+    /// ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
