@@ -79,12 +79,17 @@ fn prepare(args: &CheckArgs, dir: Option<PathBuf>, layers: &Layers) -> Result<Ch
     // A directory that is none would make every name a missing one.
     list_local(&at, |_| ControlFlow::Break(()))?;
     if std::fs::metadata(&at).is_ok_and(|found| !found.is_dir()) {
-        let why = "the names of a manifest lie in a directory, and DIR is none";
-        return Err(Error::Combination { why, hint: "give the directory that was the destination" });
+        return Err(NO_DIRECTORY);
     }
     let manifest = PathBuf::from(&args.manifest);
     Ok(Check { expected: Expected::read(&manifest)?, manifest, at, finds_extra: dir.is_some(), settings })
 }
+
+/// The error of a DIR that is something else.
+const NO_DIRECTORY: Error = Error::Combination {
+    why: "the names of a manifest lie in a directory, and DIR is none",
+    hint: "give the directory that was the destination",
+};
 
 /// A manifest, and the directory in which its names lie.
 struct Check {

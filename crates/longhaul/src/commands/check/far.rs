@@ -17,7 +17,7 @@ use longhaul_core::{Blame, Escaped, Fault, FaultCode, RelPath};
 use longhaul_engine::{FarReading, FoundThing, Listed, ListedKind, RemotePath, Stop, StopTrigger};
 use tokio::runtime::Runtime;
 
-use super::{LOST_BYTES, is_lossy};
+use super::{LOST_BYTES, NO_DIRECTORY, is_lossy};
 use crate::commands::{Context, runtime};
 use crate::error::{Error, LocationFlaw};
 use crate::exit::Exit;
@@ -63,7 +63,11 @@ impl FarCheck {
         let remote = keys::remote(daemon, keys, &context.places(), Talker::new(talk), &asking)?;
         let runtime = runtime()?;
         let path = RemotePath { slash: true, ..path };
-        let reading = runtime.block_on(FarReading::open(remote, path, &stop))?;
+        let opened = runtime.block_on(FarReading::open(remote, path, &stop));
+        let reading = opened.map_err(|fault| match fault.code {
+            FaultCode::InTheWay => NO_DIRECTORY,
+            _ => fault.into(),
+        })?;
         Ok(FarCheck { expected, reading, runtime, stop, trigger, asking })
     }
 
