@@ -327,7 +327,7 @@ impl ReadingOrders<'_> {
             match &name.found {
                 FoundThing::Read { bytes, .. } => {
                     self.counts.digests += 1;
-                    self.counts.pace.bytes_committed += bytes;
+                    self.counts.pace.bytes_committed = self.counts.pace.bytes_committed.saturating_add(*bytes);
                 }
                 FoundThing::Failed(_) => self.counts.failed += 1,
                 _ => {}

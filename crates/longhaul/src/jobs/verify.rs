@@ -30,7 +30,7 @@ use longhaul_jobs::tenure::BEAT_EVERY;
 use longhaul_jobs::{ClaimId, JobsError, Rows, ShardId};
 use longhaul_manifest::Item;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
@@ -221,7 +221,7 @@ impl Verifier {
             }
             // The transfers keep the rate by themselves, but for their beginnings.
             if let Some(budget) = self.orders.budget {
-                wait(sleep_until(begun + time_of(bytes, budget)), stopping).await;
+                wait(sleep(time_of(bytes, budget).saturating_sub(begun.elapsed())), stopping).await;
             }
             if is_through {
                 return Ok(Ok(()));
@@ -383,7 +383,7 @@ impl ShardRead {
 
     fn add(&mut self, findings: &BatchFindings) {
         self.files += findings.files;
-        self.bytes += findings.bytes;
+        self.bytes = self.bytes.saturating_add(findings.bytes);
         self.files_first += findings.first.len() as u64;
         self.files_bad += findings.bad.len() as u64;
         self.files_passed_over += findings.passed_over;

@@ -124,8 +124,13 @@ impl BatchFindings {
     }
 
     fn compare(&mut self, item: &Item, (bytes, b3): (u64, Hash32), known: Option<Hash32>, rules: ReadRules) {
-        self.bytes += bytes;
+        // A daemon may say anything.
+        self.bytes = self.bytes.saturating_add(bytes);
         match known {
+            _ if matches!(item.kind, ItemKind::File { bytes: Some(given) } if given != bytes) => {
+                let why = format!("{bytes} bytes of it were read, and it was delivered with {}", item.bytes());
+                self.note_bad(item, BadKind::Unread, why, rules);
+            }
             Some(known) if known != b3 => {
                 let hex = |digest: Hash32| blake3::Hash::from_bytes(digest).to_hex().to_string();
                 let why = format!("its BLAKE3 is {}, and was {}", hex(b3), hex(known));
