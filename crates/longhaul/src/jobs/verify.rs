@@ -16,7 +16,6 @@ mod orders;
 mod shard;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
