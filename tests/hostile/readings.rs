@@ -1,6 +1,6 @@
-//! Orders to read files that no client of ours gives, and daemons that answer such orders as none of
-//! ours does. No file is read but beneath the path that was asked for, and no finding is believed
-//! on a name that was not asked about.
+//! Orders to read files that no client of ours gives, and daemons that answer such orders as none
+//! of ours does. No file is read but beneath the path that was asked for, and no finding is
+//! believed on a name that was not asked about.
 
 use std::fs;
 use std::os::unix::fs::symlink;

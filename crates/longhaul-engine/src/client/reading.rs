@@ -122,7 +122,7 @@ impl FarReading {
         let mut lost_in_a_row = 0;
         while !open.is_empty() {
             let count = fitting(open.iter().map(|at| &names[*at]));
-            let order = Order { places: open[..count].to_vec(), answered };
+            let order = NamesOrder { places: open[..count].to_vec(), answered };
             let said = word(order.places.iter().map(|at| names[*at].clone()).collect());
             let mut heard = vec![false; count];
             let ended = self.hear_order((said, &order), stop, &mut heard, &mut sink).await;
@@ -141,7 +141,7 @@ impl FarReading {
     /// Gives one order, and hears the findings.
     async fn hear_order(
         &mut self,
-        (word, order): (ReadingWord, &Order),
+        (word, order): (ReadingWord, &NamesOrder),
         stop: &Stop,
         heard: &mut [bool],
         sink: &mut impl FnMut(usize, FoundThing),
@@ -187,12 +187,12 @@ impl FarReading {
 }
 
 /// An order about names: the places of its names among those that were asked about.
-struct Order {
+struct NamesOrder {
     places: Vec<usize>,
     answered: Answered,
 }
 
-impl Order {
+impl NamesOrder {
     /// Hears the findings until the last, one for each name.
     async fn hear(
         &self,
@@ -409,13 +409,13 @@ mod tests {
             (vec![page(&[b"a"], true)], "something else"),
         ] {
             let (mut reader, mut heard) = (said(words).await, [false; 2]);
-            let order = Order { places: vec![4, 9], answered: Answered::Read };
+            let order = NamesOrder { places: vec![4, 9], answered: Answered::Read };
             let fault = order.hear(&mut reader, &mut heard, &mut |_, _| {}).await.expect_err(why);
             assert!(fault.code == FaultCode::Protocol && fault.message.contains(why), "{fault}");
         }
         let (mut reader, mut heard, mut places) =
             (said(vec![found(&[1], false), found(&[0], true)]).await, [false; 2], vec![]);
-        let order = Order { places: vec![4, 9], answered: Answered::Read };
+        let order = NamesOrder { places: vec![4, 9], answered: Answered::Read };
         order.hear(&mut reader, &mut heard, &mut |at, _| places.push(at)).await.expect("each has its finding");
         assert_eq!(places, [9, 4]);
     }

@@ -16,7 +16,7 @@ pub struct CheckArgs {
     /// A list of digests and names as --manifest and b3sum write it; `-` is standard input
     #[arg(value_name = "MANIFEST")]
     pub manifest: OsString,
-    /// The directory in which the names lie, here or at a daemon, as lh://HOST/ROOT/PATH; files in it
+    /// The directory in which the names lie, here or at a daemon (lh://HOST/ROOT/PATH); files in it
     /// that the list does not have are told too [default: the current one, and other files are not
     /// looked for]
     #[arg(value_name = "DIR|LOCATION")]

@@ -118,7 +118,8 @@ impl Verifier {
     /// Reads shards until its orders or `halt` end it. A shard that cannot be read stops no other.
     ///
     /// # Errors
-    /// The fault of a queue that does not answer, and that of many shards in a row that cannot be read.
+    /// The fault of a queue that does not answer, and that of many shards in a row that cannot be
+    /// read.
     pub async fn run(&self, halt: Halt) -> Result<VerifyEnd, Fault> {
         let (stopper, stopping) = watch::channel(None);
         tokio::select! {

@@ -176,7 +176,7 @@ async fn find_extra<W: Write>(
                     _ => {}
                 }
             }
-            let goes_on = !telling.is_deaf() && waiting_bytes <= WAITING_BYTES_MAX;
+            let goes_on = !telling.is_deaf() && waiting_bytes <= DIRS_WAITING_BYTES_MAX;
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         if let Err(fault) = reading.list(&dir, stop, sink).await? {
@@ -185,7 +185,7 @@ async fn find_extra<W: Write>(
         if telling.is_deaf() {
             return Ok(());
         }
-        if waiting_bytes > WAITING_BYTES_MAX {
+        if waiting_bytes > DIRS_WAITING_BYTES_MAX {
             let why = "the daemon names more directories than are looked through; its other files were compared";
             return Err(Fault::new(FaultCode::Unsupported, Blame::Local, why));
         }
@@ -194,4 +194,4 @@ async fn find_extra<W: Write>(
 }
 
 /// Bytes of the paths of directories that wait to be listed: millions of them.
-const WAITING_BYTES_MAX: usize = 256 << 20;
+const DIRS_WAITING_BYTES_MAX: usize = 256 << 20;

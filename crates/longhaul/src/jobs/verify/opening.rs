@@ -1,4 +1,5 @@
-//! Opens a shard that is to be verified: its names and digests, and the place where its files stand.
+//! Opens a shard that is to be verified: its names and digests, and the place where its files
+//! stand.
 //!
 //! In: a shard, and the shelf. Out: its files, here or at a daemon. Must not know the rules of the
 //! queue, nor how a file is judged.
