@@ -52,11 +52,6 @@ impl FarReading {
         Ok(reading)
     }
 
-    /// Ends the conversation until the next order. One that lasts counts as a session there.
-    pub fn rest(&mut self) {
-        self.talk = None;
-    }
-
     /// Asks what has these names, each once. Nothing is read: a file is a [`FoundThing::File`].
     ///
     /// # Errors
