@@ -28,6 +28,7 @@ mod noise;
 mod peer;
 mod policy;
 pub(crate) mod proxy;
+mod readings;
 mod receivers;
 mod removals;
 mod requests;

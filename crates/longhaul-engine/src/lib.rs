@@ -69,6 +69,7 @@ pub use client::digests::digest_sources;
 pub use client::list::{
     Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials, locate,
 };
+pub use client::reading::{FarReading, FoundThing};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
 pub use client::{CampaignFiles, Observers, commit_dataset, run, run_between, run_into};

@@ -297,7 +297,7 @@ MOVER: Dict[str, Option] = {
 }
 
 VERIFY: Dict[str, Option] = {
-    **QUEUE,
+    **PLAN,
     "budget": Option("--budget", _rate),
     "cycle": Option("--cycle", _time),
     "once": Option("--once", None),

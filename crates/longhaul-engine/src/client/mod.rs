@@ -6,11 +6,11 @@
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made. `list` asks
-//! what is there. `order` has one daemon fetch from another. `ssh` reaches a host that has no
-//! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
-//! refuses settings that no session could keep; `publishing` says how what is moved gets its names,
-//! `commit` has the dataset of a campaign appear.
-//! The session loops do the rest.
+//! what is there, `reading` has files read where they lie. `order` has one daemon fetch from
+//! another. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -27,6 +27,7 @@ pub(crate) mod missing;
 mod order;
 mod possible;
 mod publishing;
+pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
 mod session;

@@ -26,6 +26,7 @@ use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
+use super::reading::{self, Reading};
 use super::removal::{self, Removal};
 use super::request::hear_rest;
 use super::root_places::RootPlace;
@@ -50,6 +51,8 @@ pub(super) enum Admitted {
     Listing(Box<ListedNames>),
     /// Names to look at and to move away.
     Removal(Box<Removal>),
+    /// Files to read where they lie.
+    Reading(Box<Reading>),
     /// A session to begin.
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
@@ -111,6 +114,10 @@ pub(super) async fn admit(
         Request::List { root, path } if shown.removes => {
             let removal = removal::admit(daemon, peer.1, client, (&root, path)).await?;
             Ok(Admitted::Removal(Box::new(removal)))
+        }
+        Request::List { root, path } if shown.reads => {
+            let reading = reading::admit(daemon, peer.1, client, (&root, path)).await?;
+            Ok(Admitted::Reading(Box::new(reading)))
         }
         Request::List { root, path } => {
             let (config, rights) = daemon.root(client, &root)?;
@@ -292,7 +299,7 @@ fn facts(transfer: &Transfer) -> TransportFacts {
 }
 
 /// The memory that the sessions of a client on these roots may have together.
-fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
+pub(super) fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
     let bounds = roots.iter().map(|root| root.memory).chain([client.memory]);
     bounds.flatten().fold(daemon.config.memory, ByteCount::min)
 }
@@ -393,7 +400,7 @@ pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<
 /// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
 /// room for a client that has none; but not for one that wants much more than others, which would
 /// have to send several away.
-async fn buffers(
+pub(super) async fn buffers(
     daemon: &Daemon,
     client: PublicKey,
     (needed, mut roots): (Need, Vec<RootPlace>),

@@ -288,11 +288,16 @@ pub struct JobVerifyArgs {
     #[arg(long)]
     pub believe_losses: bool,
     /// The directory of this host that is the campaign's DEST, where DEST is written as a daemon's
+    /// [default: the daemon reads the files]
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
-    /// Buffers of the reading [default: as of 'longhaul check']
+    /// Buffers of the reading on this host [default: as of 'longhaul check']
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// How a daemon that has the files and this user are known to each other [default: as the
+    /// campaign says].
+    #[command(flatten)]
+    pub keys: KeyOptions,
     /// The campaign.
     #[command(flatten)]
     pub campaign: JobCampaignArgs,

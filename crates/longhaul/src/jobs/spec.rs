@@ -74,6 +74,23 @@ pub enum CampaignPlace {
     },
 }
 
+impl CampaignPlace {
+    /// The dataset with this name in it.
+    ///
+    /// # Errors
+    /// Those of a path that is longer than one may be.
+    pub fn with_dataset(self, name: &DatasetName) -> Result<CampaignPlace, PathError> {
+        let name = RelPath::new(name.as_bytes())?;
+        Ok(match self {
+            CampaignPlace::Here(top) => CampaignPlace::Here(beneath(&top, &name)),
+            CampaignPlace::Daemon { host, port, path } => {
+                let path = RemotePath { path: path.path.concat(&name)?, ..path };
+                CampaignPlace::Daemon { host, port, path }
+            }
+        })
+    }
+}
+
 /// The bounds of a campaign's shards. `None`: those of the planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardBounds {

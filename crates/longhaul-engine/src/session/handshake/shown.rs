@@ -11,8 +11,8 @@ use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, ShardClai
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows,
-    Hello, Order, Request, Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_READING, CAP_REMOVAL, CAP_WHEREABOUTS, Far,
+    Follows, Hello, Order, Request, Transfer, Welcome,
 };
 
 use super::{answer, unexpected};
@@ -38,6 +38,8 @@ pub(crate) struct Shown {
     pub(crate) removes: bool,
     /// Whether it asks where a directory lies, and for no names.
     pub(crate) locates: bool,
+    /// Whether it has files read where they lie, and asks for no names.
+    pub(crate) reads: bool,
 }
 
 impl Shown {
@@ -49,7 +51,8 @@ impl Shown {
         let removes = if self.removes { CAP_REMOVAL } else { 0 };
         let locates = if self.locates { CAP_WHEREABOUTS } else { 0 };
         let part = if self.part.is_some() { CAP_DATASET_PART } else { 0 };
-        let announced = claim | dataset | part | order | removes | locates;
+        let reads = if self.reads { CAP_READING } else { 0 };
+        let announced = claim | dataset | part | order | removes | locates | reads;
         match hello {
             Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
@@ -105,7 +108,8 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
     let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
-    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates })
+    let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
+    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates, reads })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.

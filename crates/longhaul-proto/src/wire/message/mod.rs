@@ -10,6 +10,7 @@ mod flow;
 mod limiting;
 mod listing;
 mod opening;
+mod reading;
 mod removal;
 mod targets;
 mod third_party;
@@ -22,6 +23,7 @@ pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
+pub use reading::*;
 pub use removal::*;
 pub use targets::*;
 pub use third_party::*;
@@ -244,6 +246,9 @@ messages! {
     /// Initiator that sends, right behind the name of a dataset and where its hello says so: the
     /// part of a campaign's dataset that this session brings.
     54 DatasetPart(DatasetPart) Verdict,
+    /// Either, behind a request to list a path whose hello says that files are to be read: an order
+    /// of the initiator, or what the acceptor found.
+    55 Reading(ReadingWord) Page,
 }
 
 impl Message {
