@@ -39,6 +39,7 @@ pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs,
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::check::CheckArgs;
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
+pub use self::foreign::ForeignOptions;
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manifest::{
@@ -370,20 +371,6 @@ pub struct KeyOptions {
     /// Accept this key of the daemon and no other, for this run
     #[arg(long, value_name = "KEY")]
     pub peer_key: Option<OsString>,
-}
-
-/// Options of other tools that mean something else here, or nothing.
-#[derive(Debug, Args)]
-pub struct ForeignOptions {
-    /// Directories are always copied whole.
-    #[arg(short = 'r', long, hide = true)]
-    pub recursive: bool,
-    /// rsync's bundle of options.
-    #[arg(short = 'a', long, hide = true)]
-    pub archive: bool,
-    /// rsync's comparison by content.
-    #[arg(short = 'c', long, hide = true)]
-    pub checksum: bool,
 }
 
 /// What `ls` takes.

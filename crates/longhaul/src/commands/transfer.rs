@@ -19,6 +19,7 @@ use longhaul_engine::{
 
 use self::input::SourcesHere;
 use self::out::{Here, To};
+use self::several::RunSignals;
 use super::Context;
 use crate::cli::TransferArgs;
 use crate::destination::Destination;
@@ -91,21 +92,6 @@ struct Asked<'a> {
     talk: Talk,
     talker: Talker,
     signals: RunSignals,
-}
-
-/// What stops a run.
-#[derive(Clone)]
-struct RunSignals {
-    stop: Stop,
-    trigger: StopTrigger,
-    asking: Asking,
-}
-
-impl RunSignals {
-    fn new() -> RunSignals {
-        let (trigger, stop) = Stop::new();
-        RunSignals { stop, trigger, asking: Asking::default() }
-    }
 }
 
 /// A transfer with everything that this side knows of it.

@@ -7,18 +7,33 @@
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
-use longhaul_engine::{Deliveries, Following, Report};
+use longhaul_engine::{Deliveries, Following, Report, Stop, StopTrigger};
 use tokio::task::JoinSet;
 
 use super::input::SourcesHere;
 use super::out::Here;
-use super::{Asked, Direction, Ends, Far, Prepared, RunSignals, STOPPING, prepare};
+use super::{Asked, Direction, Ends, Far, Prepared, STOPPING, prepare};
 use crate::commands::{Context, block_on_many};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{self, DeliveriesTold, End, Speaker, Talker};
 use crate::settings::TransferSettings;
-use crate::signals::{self, Hangup};
+use crate::signals::{self, Asking, Hangup};
+
+/// The signals of a command, which stop all of its runs.
+#[derive(Clone)]
+pub(super) struct RunSignals {
+    pub(super) stop: Stop,
+    pub(super) trigger: StopTrigger,
+    pub(super) asking: Asking,
+}
+
+impl RunSignals {
+    pub(super) fn new() -> RunSignals {
+        let (trigger, stop) = Stop::new();
+        RunSignals { stop, trigger, asking: Asking::default() }
+    }
+}
 
 /// Runs a transfer to several destinations.
 ///
