@@ -103,6 +103,11 @@ enum Taken {
 struct ReaderState {
     is_in_step: bool,
     is_over: bool,
+    /// Whether it came upon a block of another reader, or another one upon its own, since it last
+    /// had no use for what it was owed.
+    has_met: bool,
+    /// The place of the furthest block of another reader that it took.
+    reach: u64,
     /// Bytes that it has taken or read for itself.
     taken: u64,
     /// Bytes of the blocks that it is owed.
@@ -180,10 +185,16 @@ impl SharedBlocks {
     /// A reader took so many bytes of a block. Gives whether there may be more room now.
     pub(super) fn took(&mut self, reader: ReaderId, key: BlockKey, bytes: usize) -> bool {
         let spare = self.spare.len();
-        if let Some(block) = self.blocks.get_mut(&key)
-            && block.take(reader, bytes) == Taken::Whole
-        {
-            self.settle_debt(reader, key);
+        if let Some(block) = self.blocks.get_mut(&key) {
+            let (taken, place) = (block.take(reader, bytes), block.place);
+            if block.reader != reader
+                && let Some(state) = self.readers.get_mut(reader.0)
+            {
+                state.reach = state.reach.max(place);
+            }
+            if taken == Taken::Whole {
+                self.settle_debt(reader, key);
+            }
         }
         self.advance(reader, bytes as u64);
         self.note_spare(key);
@@ -211,8 +222,8 @@ impl SharedBlocks {
             block.asked |= reader.bit();
         }
         if by != reader {
-            self.bring_in_step(reader);
-            self.bring_in_step(by);
+            self.met(reader);
+            self.met(by);
         }
         if is_landed { BlockAnswer::Take } else { BlockAnswer::Landing }
     }
@@ -265,8 +276,10 @@ impl SharedBlocks {
     }
 
     /// A reader has taken so many bytes more. Blocks that it was to have taken before these are not
-    /// owed to it any more: it has gone past them.
+    /// owed to it any more: it has gone past them. That shows by the place of a block of another
+    /// reader that it took, and by how much it took in all.
     fn advance(&mut self, reader: ReaderId, bytes: u64) {
+        let slack = self.room / PASSING_PART;
         let Some(state) = self.readers.get_mut(reader.0) else { return };
         state.taken += bytes;
         state.waits_since = None;
@@ -276,7 +289,7 @@ impl SharedBlocks {
             let key = self.order.get(&place).copied();
             let block = key.and_then(|key| self.blocks.get(&key));
             let is_owed = block.is_some_and(|block| block.owed & reader.bit() != 0);
-            if is_owed && state.taken <= due {
+            if is_owed && state.taken <= due && place + slack >= state.reach {
                 return;
             }
             state.dues.pop_front();
@@ -317,14 +330,15 @@ impl SharedBlocks {
 
     /// The time for which a reader may wait that is owed blocks itself. It asks for blocks in its
     /// own order: if it has taken none of those for a while and waits for another one, it has no use
-    /// for them, and they are not owed to it any more. `None` says that.
+    /// for them, and they are not owed to it any more. `None` says that. If it has met nobody either,
+    /// it is elsewhere in the source, and out of step.
     fn own_wait(&mut self, reader: ReaderId, now: Duration) -> Option<Duration> {
         let Some(state) = self.readers.get_mut(reader.0).filter(|state| state.owed > 0) else { return Some(CREDIT) };
         let waits = now.saturating_sub(*state.waits_since.get_or_insert(now));
         if waits < OWN_WAIT {
             return Some(OWN_WAIT - waits);
         }
-        self.forgive(reader);
+        if std::mem::replace(&mut state.has_met, false) { self.forgive(reader) } else { self.let_go(reader) }
         None
     }
 
@@ -352,6 +366,14 @@ impl SharedBlocks {
             if block.is_spare() {
                 self.spare.insert(block.place);
             }
+        }
+    }
+
+    /// A reader is where another one is.
+    fn met(&mut self, reader: ReaderId) {
+        self.bring_in_step(reader);
+        if let Some(state) = self.readers.get_mut(reader.0) {
+            state.has_met = true;
         }
     }
 
@@ -439,9 +461,12 @@ const OWN_WAIT: Duration = Duration::from_millis(50);
 const CREDIT_TO_RETURN: Duration = Duration::from_secs(1);
 /// The part of all time that a reader may keep others waiting for ever: a tenth.
 const GIVEN_BACK_PART: u32 = 10;
-/// The part of the room by which a reader may take blocks in another order than they were read: a
-/// half, as it asks for several at a time.
+/// The part of the room that a reader may take of others beyond what it is owed before a block,
+/// until it has gone past that.
 const SLACK_PART: u64 = 2;
+/// The part of the room by which a reader may take blocks in another order than they were read: a
+/// quarter. What it has asked for stays for it in any case.
+const PASSING_PART: u64 = 4;
 
 #[cfg(test)]
 mod tests;
