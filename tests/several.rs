@@ -109,7 +109,9 @@ fn the_source_is_read_once_and_each_destination_gets_every_byte() {
     }
     let told = deliveries(&outcome);
     assert_eq!((&told["destinations"], &told["complete"]), (&3.into(), &3.into()), "{outcome}");
-    assert_eq!(told["bytes_taken"], 3 * bytes, "{outcome}");
+    // Small files may be said unasked, and read again if that came too late.
+    let taken = told["bytes_taken"].as_u64().unwrap();
+    assert!(taken >= 3 * bytes && taken <= 3 * (bytes + MIB as u64), "{taken}: {outcome}");
     let counted = bytes_read(&log, &scene.client.path("t"));
     // Three readings would be three times as much. A thread that is not run for a moment may read a
     // block again.
@@ -124,7 +126,7 @@ fn one_that_has_it_already_and_one_that_has_a_part_take_no_more_than_they_want()
     let scene = Scene::new();
     scene.make_tree();
     scene.client.run(["push", "--json", "t", &scene.dest(0)]).succeed();
-    scene.client.run(["push", "--json", "--exclude", "/d1/", "t", &scene.dest(1)]).succeed();
+    scene.client.run(["push", "--json", "--exclude", "d1/", "t", &scene.dest(1)]).succeed();
     let outcome = scene.push(&[]).succeed();
     for number in 0..3 {
         tree::assert_same(&scene.source(), &scene.landed(number), format!("destination {number}: {outcome}"));
@@ -169,8 +171,8 @@ fn one_that_dies_on_the_way_does_not_keep_the_others_and_the_exit_says_so() {
 #[test]
 fn one_that_stands_still_does_not_keep_the_others_and_goes_on_later() {
     let scene = Scene::new();
-    files::make(scene.client.path("t/large"), 5, 300 * MIB);
-    let running = scene.push(&[]).start();
+    files::make(scene.client.path("t/large"), 5, 120 * MIB);
+    let running = scene.push(&["--memory", "96MiB"]).start();
     running.wait_event(|event| (event["type"] == "start" && event["dest"] == scene.dest(2)).then_some(()));
     scene.daemons[2].signal(Signal::STOP);
     for number in 0..2 {
