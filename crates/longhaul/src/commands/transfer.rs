@@ -14,7 +14,7 @@ use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource as Sources, Reach, RemotePath, Settings, Stop, StopTrigger, TargetDirs,
+    Credentials, Job, JobDestination, JobSource as Sources, Reach, RemotePath, Settings, TargetDirs,
 };
 
 use self::input::SourcesHere;
@@ -31,7 +31,7 @@ use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, SyncTold, Talker, Telling};
 use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, ThirdPartySettings, TransferSettings};
-use crate::signals::{self, Asking, Hangup};
+use crate::signals::{self, Hangup};
 
 /// The direction that the command's name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
