@@ -99,8 +99,7 @@ fn the_source_is_read_once_and_each_destination_gets_every_byte() {
     let scene = Scene::new();
     let bytes = scene.make_tree();
     let log = scene.client.path("trace");
-    let strace =
-        ["strace", "-f", "-y", "-s", "4", "--seccomp-bpf", "-e", "trace=pread64", "-o", log.to_str().unwrap()];
+    let strace = ["strace", "-f", "-y", "-s", "4", "--seccomp-bpf", "-e", "trace=pread64", "-o", log.to_str().unwrap()];
     let outcome = scene.push(&["--engine", "threads", "--io", "buffered"]).beneath(strace).succeed();
     for number in 0..3 {
         tree::assert_same(&scene.source(), &scene.landed(number), format!("destination {number}: {outcome}"));
@@ -117,7 +116,8 @@ fn the_source_is_read_once_and_each_destination_gets_every_byte() {
     // block again.
     assert!(counted >= bytes && counted <= bytes + bytes / 5, "{counted} of {bytes} bytes were read\n{told}");
     assert_eq!(outcome.events().last().map(|event| event["type"].clone()), Some("summary".into()), "{outcome}");
-    let nameless = outcome.events().into_iter().filter(|event| event["type"] != "deliveries" && event["dest"].is_null());
+    let nameless =
+        outcome.events().into_iter().filter(|event| event["type"] != "deliveries" && event["dest"].is_null());
     assert_eq!(nameless.count(), 0, "each event names its destination: {outcome}");
 }
 
@@ -176,8 +176,9 @@ fn one_that_stands_still_does_not_keep_the_others_and_goes_on_later() {
     running.wait_event(|event| (event["type"] == "start" && event["dest"] == scene.dest(2)).then_some(()));
     scene.daemons[2].signal(Signal::STOP);
     for number in 0..2 {
-        let is_done =
-            |event: &Value| event["type"] == "file" && event["status"] == "committed" && event["dest"] == scene.dest(number);
+        let is_done = |event: &Value| {
+            event["type"] == "file" && event["status"] == "committed" && event["dest"] == scene.dest(number)
+        };
         running.wait_event(|event| is_done(event).then_some(()));
     }
     scene.daemons[2].signal(Signal::CONT);

@@ -84,10 +84,10 @@ pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, Siti
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
-    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement,
-    STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom,
-    StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy,
-    VoidSource, VoidTarget, Withdrawn, Writing,
+    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, ReplaceEnd,
+    Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm,
+    StreamFrom, StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree,
+    TreePolicy, VoidSource, VoidTarget, Withdrawn, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -159,16 +159,7 @@ fn prepare(asked: &Asked<'_>, settings: TransferSettings, context: Context) -> R
         Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
     let narrator = Narrator::new(telling).counting(*sync);
     let (sources, command) = (sources.len().max(1), quoted(&between::to_repeat(context.line)));
-    Ok(Prepared {
-        job,
-        credentials,
-        settings: settings.engine,
-        narrator,
-        talker,
-        signals,
-        sources,
-        command,
-    })
+    Ok(Prepared { job, credentials, settings: settings.engine, narrator, talker, signals, sources, command })
 }
 
 /// Refuses a manifest that would go where something else does.

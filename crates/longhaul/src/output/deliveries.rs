@@ -39,6 +39,8 @@ impl DeliveriesTold {
         let destinations = units::count(destinations as u64, "destination");
         let read = ByteCount(reading.bytes_read);
         let taken = ByteCount(reading.bytes_taken);
-        talker.say(format_args!("{complete} of {destinations} complete; {read} read from the source, {taken} sent of it"));
+        talker.say(format_args!(
+            "{complete} of {destinations} complete; {read} read from the source, {taken} sent of it"
+        ));
     }
 }

@@ -338,7 +338,11 @@ impl SharedBlocks {
         if waits < OWN_WAIT {
             return Some(OWN_WAIT - waits);
         }
-        if std::mem::replace(&mut state.has_met, false) { self.forgive(reader) } else { self.let_go(reader) }
+        if std::mem::replace(&mut state.has_met, false) {
+            self.forgive(reader)
+        } else {
+            self.let_go(reader)
+        }
         None
     }
 

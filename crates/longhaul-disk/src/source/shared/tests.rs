@@ -107,7 +107,9 @@ fn a_file_that_changed_fails_for_each_reader_as_without_sharing() {
     let files = found(&*trees[0]);
     let opened: Vec<_> = trees
         .iter()
-        .flat_map(|tree| files.iter().filter(|(_, _, identity)| identity.len > 100).map(|(_, at, is)| tree.open(at, is).unwrap()))
+        .flat_map(|tree| {
+            files.iter().filter(|(_, _, identity)| identity.len > 100).map(|(_, at, is)| tree.open(at, is).unwrap())
+        })
         .collect();
     fs::write(&large, noise(3, BLOCK)).unwrap();
     fs::write(&small, noise(4, 99)).unwrap();
