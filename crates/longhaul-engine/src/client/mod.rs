@@ -5,12 +5,11 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `trees` copies between trees that a library user made;
-//! `several` has one source go to several destinations. `list` asks
-//! what is there. `order` has one daemon fetch from another. `ssh` reaches a host that has no
-//! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
-//! refuses settings that no session could keep; `publishing` says how what is moved gets its names.
-//! The session loops do the rest.
+//! sources that give them so. `trees` copies between trees that a library user made, `several` has
+//! one source go to several destinations. `list` asks what is there. `order` has one daemon fetch
+//! from another. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -86,20 +85,20 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Report {
-    run_reading(Asked { job, credentials, reader: None }, settings, observer, stop).await
+    run_reading(AskedJob { job, credentials, reader: None }, settings, observer, stop).await
 }
 
 /// A job, and the means that are its own.
-struct Asked {
+struct AskedJob {
     job: Job,
     credentials: Option<Credentials>,
     /// The reader of its sources. `None`: they are read for it alone.
     reader: Option<SourceReader>,
 }
 
-async fn run_reading(asked: Asked, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
+async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
     let begun = Instant::now();
-    let Asked { job, credentials, reader } = asked;
+    let AskedJob { job, credentials, reader } = asked;
     let affinity = match possible(&settings, &job).and_then(|()| affinity(&settings)) {
         Ok(affinity) => affinity,
         Err(fault) => return conclude(Err(fault), &*observer, begun),

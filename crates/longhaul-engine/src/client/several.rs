@@ -10,7 +10,7 @@ use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_CHUNKS_MIN};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, hint};
 use longhaul_disk::{Depth, ReadingFigures, ReadingMeans, SharedReading};
 
-use super::{Asked, affinity, run_reading};
+use super::{AskedJob, affinity, run_reading};
 use crate::api::{Credentials, Job, Observer, Report, Settings, Stop};
 
 /// One reading of a source that goes to several destinations.
@@ -74,7 +74,7 @@ impl Deliveries {
         stop: Stop,
     ) -> Report {
         let reader = Some(self.reading.reader(number));
-        run_reading(Asked { job, credentials, reader }, self.settings.clone(), observer, stop).await
+        run_reading(AskedJob { job, credentials, reader }, self.settings.clone(), observer, stop).await
     }
 
     /// The bytes that were read from the source so far, and those that all destinations together

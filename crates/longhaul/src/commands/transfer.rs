@@ -75,7 +75,7 @@ fn run_from(way: RunWay, args: &TransferArgs, context: Context) -> Result<Exit, 
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
     context.talk(talk);
-    let asked = Asked { way, args, dest: None, talk, talker: Talker::new(talk), signals: RunSignals::new() };
+    let asked = AskedTransfer { way, args, dest: None, talk, talker: Talker::new(talk), signals: RunSignals::new() };
     let done = settings::transfer(args, &layers).and_then(|settings| match args.writes.also.is_empty() {
         true => prepare(&asked, settings, context).and_then(Prepared::run),
         false => several::run(&asked, &settings, context),
@@ -84,7 +84,7 @@ fn run_from(way: RunWay, args: &TransferArgs, context: Context) -> Result<Exit, 
 }
 
 /// A transfer that is asked for, and how it is told.
-struct Asked<'a> {
+struct AskedTransfer<'a> {
     way: RunWay,
     args: &'a TransferArgs,
     /// The destination, where it is not the last location.
@@ -107,8 +107,8 @@ struct Prepared {
     command: String,
 }
 
-fn prepare(asked: &Asked<'_>, settings: TransferSettings, context: Context) -> Result<Prepared, Error> {
-    let Asked { way: (direction, set, sync), args, talk, talker, .. } = asked;
+fn prepare(asked: &AskedTransfer<'_>, settings: TransferSettings, context: Context) -> Result<Prepared, Error> {
+    let AskedTransfer { way: (direction, set, sync), args, talk, talker, .. } = asked;
     let (direction, set, talk, talker, signals) = (*direction, set.clone(), *talk, *talker, asked.signals.clone());
     // A command takes the place of the sources.
     let is_enough = |(sources, _): &(&[OsString], _)| !sources.is_empty() || settings.input.command.is_some();
@@ -176,8 +176,8 @@ fn check_manifest(manifest: &Manifest, ends: &Ends, talk: Talk) -> Result<(), Er
 }
 
 /// Refuses what does not go together, and tells what is not as it may be expected.
-fn consider(ends: &Ends, sources: usize, asked: &Asked<'_>, settings: &TransferSettings) -> Result<(), Error> {
-    let &Asked { args, talk, talker, .. } = asked;
+fn consider(ends: &Ends, sources: usize, asked: &AskedTransfer<'_>, settings: &TransferSettings) -> Result<(), Error> {
+    let &AskedTransfer { args, talk, talker, .. } = asked;
     if settings.engine.files_from.is_some() && sources > 1 {
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });

@@ -305,8 +305,8 @@ impl SharedBlocks {
         self.order.values().filter_map(|key| self.blocks.get(key)).find(|block| block.is_landed)
     }
 
-    /// Has a reader wait for those who are owed the oldest block, as long as they have credit. Gives
-    /// for how long; `None` if debts were dropped instead.
+    /// Has a reader wait for those who are owed the oldest block, as long as they have credit.
+    /// Gives for how long; `None` if debts were dropped instead.
     fn wait_for_others(&mut self, reader: ReaderId, now: Duration) -> Option<Duration> {
         let own = self.own_wait(reader, now)?;
         let wanted = self.oldest().map_or(0, Block::wanted);
@@ -329,9 +329,9 @@ impl SharedBlocks {
     }
 
     /// The time for which a reader may wait that is owed blocks itself. It asks for blocks in its
-    /// own order: if it has taken none of those for a while and waits for another one, it has no use
-    /// for them, and they are not owed to it any more. `None` says that. If it has met nobody either,
-    /// it is elsewhere in the source, and out of step.
+    /// own order: if it has taken none of those for a while and waits for another one, it has no
+    /// use for them, and they are not owed to it any more. `None` says that. If it has met nobody
+    /// either, it is elsewhere in the source, and out of step.
     fn own_wait(&mut self, reader: ReaderId, now: Duration) -> Option<Duration> {
         let Some(state) = self.readers.get_mut(reader.0).filter(|state| state.owed > 0) else { return Some(CREDIT) };
         let waits = now.saturating_sub(*state.waits_since.get_or_insert(now));

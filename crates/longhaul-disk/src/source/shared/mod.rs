@@ -67,7 +67,7 @@ pub struct ReadingFigures {
 }
 
 impl SharedReading {
-    /// Begins a reading for so many readers (1 to [`SharedReading::READERS_MAX`]).
+    /// Begins a reading for so many readers (1 to [`SharedReading::MOST_READERS`]).
     ///
     /// # Errors
     /// [`DiskError::Engine`] when the engine is not available, or there is no address space.
@@ -93,7 +93,7 @@ impl SharedReading {
     }
 
     /// The most readers of one source.
-    pub const READERS_MAX: usize = blocks::READERS_MAX;
+    pub const MOST_READERS: usize = blocks::READERS_MAX;
 
     /// The fewest blocks of memory with which so many readers can share.
     pub fn blocks_min(readers: usize) -> usize {
@@ -151,22 +151,22 @@ struct ReadingPlace {
 /// The blocks that are there, and their bytes.
 struct HeldBlocks {
     blocks: SharedBlocks,
-    kept: HashMap<BlockKey, KeptBytes>,
+    kept: HashMap<BlockKey, BlockBytes>,
 }
 
 /// The bytes of a block.
 #[derive(Clone, Debug)]
-enum KeptBytes {
+enum BlockBytes {
     Slot(SharedSlot),
     /// The bytes of a small file: a slot would hold many.
     Heap(Arc<[u8]>),
 }
 
-impl KeptBytes {
+impl BlockBytes {
     fn bytes(&self) -> &[u8] {
         match self {
-            KeptBytes::Slot(slot) => slot,
-            KeptBytes::Heap(bytes) => bytes,
+            BlockBytes::Slot(slot) => slot,
+            BlockBytes::Heap(bytes) => bytes,
         }
     }
 }
@@ -180,15 +180,15 @@ struct BlockPart<'b> {
 }
 
 /// The turn of a reader, once the block is there or is its own to read.
-enum Turn {
-    Take(KeptBytes),
+enum BlockTurn {
+    Take(BlockBytes),
     Read,
     Alone,
 }
 
 impl ReaderSeat {
     /// Waits until a block is there, or this reader is to read it.
-    fn turn(&self, key: BlockKey, size: BlockSize) -> Turn {
+    fn turn(&self, key: BlockKey, size: BlockSize) -> BlockTurn {
         let place = &*self.place;
         let mut held = place.lock();
         loop {
@@ -196,12 +196,12 @@ impl ReaderSeat {
             held.let_leave();
             match answer {
                 BlockAnswer::Take => match held.kept.get(&key) {
-                    Some(kept) => return Turn::Take(kept.clone()),
+                    Some(kept) => return BlockTurn::Take(kept.clone()),
                     // It cannot be: what has landed is kept until it leaves.
-                    None => return Turn::Alone,
+                    None => return BlockTurn::Alone,
                 },
-                BlockAnswer::Read => return Turn::Read,
-                BlockAnswer::Alone => return Turn::Alone,
+                BlockAnswer::Read => return BlockTurn::Read,
+                BlockAnswer::Alone => return BlockTurn::Alone,
                 BlockAnswer::Landing => held = place.wait(&place.landed, held, LANDING_MAX),
                 BlockAnswer::Full(most) => held = place.wait(&place.room, held, most),
             }
@@ -218,14 +218,14 @@ impl ReaderSeat {
         let BlockPart { key, size, from, into } = part;
         loop {
             match self.turn(key, size) {
-                Turn::Take(kept) => {
+                BlockTurn::Take(kept) => {
                     into.copy_from_slice(&kept.bytes()[from..from + into.len()]);
                     drop(kept);
                     self.took(key, into.len());
                     return Ok(());
                 }
-                Turn::Read => self.place.read_block(file, key, size)?,
-                Turn::Alone => {
+                BlockTurn::Read => self.place.read_block(file, key, size)?,
+                BlockTurn::Alone => {
                     let start = key.number * self.place.block_bytes() + from as u64;
                     let slot = self.place.read_slot(file, start, into.len())?;
                     into.copy_from_slice(&slot[..into.len()]);
@@ -245,14 +245,14 @@ impl ReaderSeat {
     ) -> Result<(), DiskError> {
         let size = BlockSize { len: into.len(), kept: (into.len() + KEPT_BESIDE) as u64 };
         match self.turn(key, size) {
-            Turn::Take(kept) => into.copy_from_slice(kept.bytes()),
-            Turn::Read => {
+            BlockTurn::Take(kept) => into.copy_from_slice(kept.bytes()),
+            BlockTurn::Read => {
                 let result = read(into);
                 self.place.count_read(into.len());
-                self.place.land(key, result.as_ref().ok().map(|()| KeptBytes::Heap(Arc::from(&*into))));
+                self.place.land(key, result.as_ref().ok().map(|()| BlockBytes::Heap(Arc::from(&*into))));
                 result?;
             }
-            Turn::Alone => {
+            BlockTurn::Alone => {
                 self.place.count_read(into.len());
                 self.place.count_taken(into.len());
                 return read(into);
@@ -286,7 +286,7 @@ impl ReadingPlace {
     fn read_block(&self, file: &Arc<SourceFile>, key: BlockKey, size: BlockSize) -> Result<(), DiskError> {
         let read = self.read_slot(file, key.number * self.block_bytes(), size.len);
         let (kept, result) = match read {
-            Ok(slot) => (Some(KeptBytes::Slot(slot.share())), Ok(())),
+            Ok(slot) => (Some(BlockBytes::Slot(slot.share())), Ok(())),
             Err(error) => (None, Err(error)),
         };
         self.land(key, kept);
@@ -307,7 +307,7 @@ impl ReadingPlace {
     }
 
     /// A block that was being read is there, or was not read.
-    fn land(&self, key: BlockKey, kept: Option<KeptBytes>) {
+    fn land(&self, key: BlockKey, kept: Option<BlockBytes>) {
         let mut held = self.lock();
         match kept {
             Some(kept) => {

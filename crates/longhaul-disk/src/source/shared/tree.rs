@@ -1,8 +1,8 @@
 //! The tree of a shared reading as one reader sees it: the scan of another tree, and files whose
 //! bytes come from the place that all readers share.
 //!
-//! In: another tree, and the seat of its reader. Out: open files, errors as the other tree has them.
-//! Decides nothing about blocks.
+//! In: another tree, and the seat of its reader. Out: open files, errors as the other tree has
+//! them. Knows nothing of who else reads.
 
 use std::io;
 use std::ops::ControlFlow;

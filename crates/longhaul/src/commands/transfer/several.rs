@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::input::SourcesHere;
 use super::out::Here;
-use super::{Asked, Direction, Ends, Far, Prepared, STOPPING, prepare};
+use super::{AskedTransfer, Direction, Ends, Far, Prepared, STOPPING, prepare};
 use crate::commands::{Context, block_on_many};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -39,7 +39,7 @@ impl RunSignals {
 ///
 /// # Errors
 /// An error that is found before anything is moved.
-pub(super) fn run(asked: &Asked<'_>, settings: &TransferSettings, context: Context) -> Result<Exit, Error> {
+pub(super) fn run(asked: &AskedTransfer<'_>, settings: &TransferSettings, context: Context) -> Result<Exit, Error> {
     check(asked, settings)?;
     let dests = destinations(asked, settings)?;
     let mut prepared = Vec::new();
@@ -50,14 +50,14 @@ pub(super) fn run(asked: &Asked<'_>, settings: &TransferSettings, context: Conte
         }
         let talker = asked.talker.of_destination(name_of(dest));
         let (way, signals) = (asked.way.clone(), asked.signals.clone());
-        prepared.push(prepare(&Asked { way, dest: Some(dest), talker, signals, ..*asked }, settings, context)?);
+        prepared.push(prepare(&AskedTransfer { way, dest: Some(dest), talker, signals, ..*asked }, settings, context)?);
     }
     let deliveries = Deliveries::begin(settings.engine.clone(), dests.len())?;
     deliver(prepared, &deliveries, asked)
 }
 
 /// Refuses settings that are about one destination.
-fn check(asked: &Asked<'_>, settings: &TransferSettings) -> Result<(), Error> {
+fn check(asked: &AskedTransfer<'_>, settings: &TransferSettings) -> Result<(), Error> {
     let wrong = |why, hint| Err(Error::Combination { why, hint });
     if asked.way.0 == Direction::Pull {
         let hint = "use push or copy where SOURCE is on this host";
@@ -82,7 +82,7 @@ fn check(asked: &Asked<'_>, settings: &TransferSettings) -> Result<(), Error> {
 }
 
 /// The destinations, in the order of the command line, if each of them can be one of several.
-fn destinations<'a>(asked: &Asked<'a>, settings: &TransferSettings) -> Result<Vec<&'a OsString>, Error> {
+fn destinations<'a>(asked: &AskedTransfer<'a>, settings: &TransferSettings) -> Result<Vec<&'a OsString>, Error> {
     let wrong = |why, hint| Err(Error::Combination { why, hint });
     let missing = Error::Combination { why: "a transfer needs a SOURCE and a DEST", hint: "write SOURCE... DEST" };
     let (sources, first) = asked.args.ends().filter(|(sources, _)| !sources.is_empty()).ok_or(missing)?;
@@ -142,7 +142,7 @@ struct DestinationRun {
 }
 
 /// Runs all at the same time, and tells each end.
-fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &Asked<'_>) -> Result<Exit, Error> {
+fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &AskedTransfer<'_>) -> Result<Exit, Error> {
     let mut runs = Vec::new();
     let mut jobs = Vec::new();
     for Prepared { job, credentials, narrator, signals, sources, command, .. } in prepared {
@@ -172,7 +172,7 @@ fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &Asked<'_>) 
     Ok(conclude(runs, &reports, deliveries, asked))
 }
 
-fn watch_signals(runs: &[DestinationRun], asked: &Asked<'_>) -> Result<(), Error> {
+fn watch_signals(runs: &[DestinationRun], asked: &AskedTransfer<'_>) -> Result<(), Error> {
     let voice = runs.first().map(|first| first.speaker.voice(asked.talker));
     let RunSignals { trigger, asking, .. } = asked.signals.clone();
     let stop_run = move |code| {
@@ -183,7 +183,12 @@ fn watch_signals(runs: &[DestinationRun], asked: &Asked<'_>) -> Result<(), Error
 }
 
 /// Tells the end of each destination, and that of all.
-fn conclude(runs: Vec<DestinationRun>, reports: &[Option<Report>], deliveries: &Deliveries, asked: &Asked<'_>) -> Exit {
+fn conclude(
+    runs: Vec<DestinationRun>,
+    reports: &[Option<Report>],
+    deliveries: &Deliveries,
+    asked: &AskedTransfer<'_>,
+) -> Exit {
     let exit_of = |(run, report): (&DestinationRun, &Option<Report>)| match report {
         Some(report) => Exit::of_report(report, run.sources),
         None => Exit::Unclassified,

@@ -16,8 +16,8 @@ pub(super) struct PathsBody {
     pub(super) paths: Vec<PathBody>,
 }
 
-/// A source went to several destinations (`--also`). The event stands before the summaries, of which
-/// there is one for each destination.
+/// A source went to several destinations (`--also`). The event stands before the summaries, of
+/// which there is one for each destination.
 #[derive(Serialize)]
 pub(super) struct DeliveriesBody {
     /// The number of destinations.
