@@ -7,8 +7,8 @@
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made, `several` has
 //! one source go to several destinations. `list` asks what is there. `order` has one daemon fetch
-//! from another. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
-//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! from another. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
+//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
 //! `publishing` says how what is moved gets its names. The session loops do the rest.
 
 mod ahead;
