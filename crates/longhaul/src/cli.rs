@@ -277,7 +277,7 @@ pub struct WriteOptions {
     pub as_dataset: Option<OsString>,
     /// Send the same to this destination too, and read SOURCE once for all; repeat it for each. One
     /// that falls behind reads for itself and holds none of the others
-    #[arg(long, value_name = "DEST")]
+    #[arg(long, value_name = "DEST", help_heading = "Destinations")]
     pub also: Vec<OsString>,
 }
 
