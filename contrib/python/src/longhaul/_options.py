@@ -102,6 +102,7 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     on_missing: str
     allow_same_device: bool
     as_dataset: str
+    also: Union[Location, Sequence[Location]]
     dialler: str
     detach: bool
     attach: str
@@ -236,6 +237,7 @@ TRANSFER: Dict[str, Option] = {
     "on_missing": Option("--on-missing", _text),
     "allow_same_device": Option("--allow-same-device", None),
     "as_dataset": Option("--as-dataset", _text),
+    "also": Option("--also", location, repeats=True),
     "dialler": Option("--dialler", _text),
     "detach": Option("--detach", None),
     "attach": Option("--attach", _text),

@@ -95,6 +95,7 @@ Examples:
   longhaul push -n run7/ lh://node.example/atlas/2026       what would go where
   longhaul push --rate 800Mbit/s --exclude '*.tmp' run7 lh://node.example/atlas/
   longhaul push --files-from list.txt /data lh://node.example/atlas/
+  longhaul push run7 lh://a.example/x/ --also lh://b.example/y/    reads run7 once for both
 
 ",
     values!(),

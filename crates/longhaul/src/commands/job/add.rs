@@ -142,6 +142,9 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if *detach || attach.is_some() || dialler.is_some() {
         return refuse("a campaign is between this host and others", "leave --detach, --attach and --dialler out");
     }
+    if !transfer.writes.also.is_empty() {
+        return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
+    }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
     }
