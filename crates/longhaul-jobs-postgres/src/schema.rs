@@ -77,7 +77,7 @@ CREATE TABLE shard (
     entry_first bigint NOT NULL, entry_end bigint NOT NULL, files bigint NOT NULL, bytes bigint NOT NULL,
     done_files bigint NOT NULL, done_bytes bigint NOT NULL, failed_files bigint NOT NULL,
     failed_bytes bigint NOT NULL, state bigint NOT NULL, mover bytea, lease_until bigint, hold text,
-    rank bigint NOT NULL, not_before bigint NOT NULL, failed bigint NOT NULL, lapses bigint NOT NULL,
+    rank bigint NOT NULL, not_before bigint NOT NULL, again bigint NOT NULL, lapses bigint NOT NULL,
     breaks bigint NOT NULL, fence bigint NOT NULL, claim bytea NOT NULL, moved bigint NOT NULL,
     judged bigint NOT NULL, unclaimed bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);

@@ -56,7 +56,7 @@ CREATE TABLE shard (
     entry_first INTEGER NOT NULL, entry_end INTEGER NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
     done_files INTEGER NOT NULL, done_bytes INTEGER NOT NULL, failed_files INTEGER NOT NULL,
     failed_bytes INTEGER NOT NULL, state INTEGER NOT NULL, mover BLOB, lease_until INTEGER, hold TEXT,
-    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, failed INTEGER NOT NULL, lapses INTEGER NOT NULL,
+    rank INTEGER NOT NULL, not_before INTEGER NOT NULL, again INTEGER NOT NULL, lapses INTEGER NOT NULL,
     breaks INTEGER NOT NULL, fence INTEGER NOT NULL, claim BLOB NOT NULL, moved INTEGER NOT NULL,
     judged INTEGER NOT NULL
 ) STRICT;
