@@ -139,7 +139,10 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     }
     let OutputOptions { detach, attach, dialler, .. } = &transfer.output;
     if *detach || attach.is_some() || dialler.is_some() {
-        return refuse("a campaign is between this host and others", "leave --detach, --attach and --dialler out");
+        return refuse(
+            "movers follow what they move to its end, and the destination dials",
+            "leave --detach, --attach and --dialler out",
+        );
     }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
@@ -170,11 +173,7 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        let why = "campaigns between two other hosts are not built yet";
-        return Err(Error::Combination {
-            why,
-            hint: "run the mover on one of the two hosts, and name its directory; 'longhaul copy' goes from daemon to daemon",
-        });
+        refuse_between(&settings)?;
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
@@ -185,6 +184,25 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
     Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }))
+}
+
+/// Refuses what only the host of the sources could do, or that of the destination, of which movers
+/// of a campaign between two daemons are neither.
+fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    if settings.keys.peer_key.is_some() {
+        let why = "--peer-key is the key of one daemon, and two are named";
+        return refuse(why, "trust both: longhaul key trust HOST[:PORT] KEY");
+    }
+    if !settings.engine.paths.is_empty() {
+        let why = "--path names addresses of this host, and no byte of a campaign between two daemons passes it";
+        return refuse(why, "leave it out");
+    }
+    if settings.engine.metadata.accounts != Default::default() {
+        let why = "a mapping of accounts is applied at a host that sends or receives, and this one does neither";
+        return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
+    }
+    Ok(())
 }
 
 /// Refuses sources whose names would be the same at the destination, or might be: one would take
