@@ -2,6 +2,7 @@
 //! exactly what is left, and gives up single files without stopping for them.
 
 mod beside;
+mod between;
 mod dataset;
 mod fleet;
 mod hooks;

@@ -25,6 +25,7 @@ mod keys;
 mod links;
 mod listings;
 mod noise;
+mod orders;
 mod peer;
 mod policy;
 pub(crate) mod proxy;

@@ -7,10 +7,11 @@
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made, `several` has
 //! one source go to several destinations. `list` asks what is there, `reading` has files read where
-//! they lie. `order` has one daemon fetch from another. `ssh` reaches a host that has no daemon.
-//! `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible` refuses
-//! settings that no session could keep; `publishing` says how what is moved gets its names,
-//! `commit` has the dataset of a campaign appear. The session loops do the rest.
+//! they lie. `order` has one daemon fetch from another, by a list of `order_list` if it is a part
+//! of a source. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -25,6 +26,7 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 pub(crate) mod missing;
 mod order;
+mod order_list;
 mod possible;
 mod publishing;
 pub(crate) mod reading;

@@ -20,7 +20,7 @@ use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::deputy::{DaemonLink, LinkedSession};
 use super::follower::FOLLOWER_BYTES;
-use super::grants::LentRights;
+use super::grants::{self, LentRights};
 use super::listing::{ListedNames, Places};
 use super::live::{MayModify, Needs};
 use super::memory::Measured;
@@ -106,6 +106,7 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
+        Request::Roots if shown.asks_skills => Ok(Admitted::Listing(Box::new(ListedNames::skills(places()?)))),
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
@@ -171,6 +172,7 @@ pub(super) async fn prepare(
     let session = session_place(daemon, client.key).await?;
     let stop = place.stop().or(daemon.stop.clone());
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
+    shown.list.map_or(Ok(()), |digest| grants::need_list(rest.names.as_ref(), digest))?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
     let linked = match &daemon.live.link {
@@ -202,9 +204,8 @@ pub(super) async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let (lent, of) = (None, client.key);
+    let (lent, of, client) = (None, client.key, client.name.clone());
     let holdings = Holdings { audit, client: of, lent, _session: session, linked, _watch, buffers, place };
-    let client = client.name.clone();
     Ok(Admission {
         client,
         claim,

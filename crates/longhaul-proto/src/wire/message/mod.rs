@@ -249,6 +249,13 @@ messages! {
     /// Either, behind a request to list a path whose hello says that files are to be read: an order
     /// of the initiator, or what the acceptor found.
     55 Reading(ReadingWord) Page,
+    /// Initiator, right behind an order whose grant names a list: the next part of that.
+    56 OrderListPart(OrderListPart) Verdict,
+    /// Acceptor, in answer to a request to list roots whose hello asks for this alone: what it
+    /// knows to do with orders.
+    57 OrderSkills(OrderSkills) Page,
+    /// Initiator, once it is told that an order which it left goes on: it shall not.
+    58 OrderStop(OrderStop) Verdict,
 }
 
 impl Message {
