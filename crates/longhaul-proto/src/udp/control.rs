@@ -218,7 +218,7 @@ impl UdpControl {
             UdpPhase::Start if self.start.is_train() => return self.start.flight(self.pace.rate, rtt) as u64,
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
-            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
+            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.bytes(),
         };
         (bytes + FLIGHT_LEAST) as u64
     }
@@ -467,8 +467,6 @@ const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
 /// The time beside two round trips after which a sender that hears nothing sends one message.
 const ASK_AFTER: Duration = Duration::from_millis(50);
-/// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
-const WINDOW_PACKET: f64 = 1472.0;
 /// The lowest rate that still loses too much is cut by this part, and what is near to it.
 const FLOOR_CUT: f64 = 0.7;
 const FLOOR_NEAR: f64 = 1.2;

@@ -4,6 +4,7 @@
 mod breaker;
 mod control;
 mod hands;
+mod jumbo;
 mod known;
 mod line;
 mod lossy;

@@ -8,7 +8,7 @@ use longhaul_core::PathShare;
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
 use super::others::OVERFLOW_ROUNDS;
-use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
+use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
 use crate::time::Timestamp;
 
 impl UdpControl {
@@ -48,11 +48,11 @@ impl UdpControl {
         }
         self.others.note_first(self.lanes.first(), self.lanes.base(), self.carried.highest());
         // A window of few packets is none.
-        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST * WINDOW_PACKET;
+        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST;
         let is_free = self.pace.limited.is_none() && is_wide;
         if self.share == PathShare::Fair && is_free && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
-            self.equal = EqualWindow::at(rate * self.lanes.round_trip() / WINDOW_PACKET);
+            self.equal = EqualWindow::at(rate * self.lanes.round_trip(), self.lanes.datagram_bytes);
             self.enter(UdpPhase::Equal);
             self.losses.pardon = PARDON;
             self.pace.rate = rate;
@@ -159,8 +159,8 @@ const PRESSES: f64 = 1.65;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
 const POLITE_CUT: f64 = 0.7;
-/// Packets of the smallest window of a cubic flow that is begun with.
-const WINDOW_LEAST: f64 = 10.0;
+/// Bytes of the smallest window of a cubic flow that is begun with.
+const WINDOW_LEAST: f64 = 14720.0;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;
