@@ -54,3 +54,24 @@ fn a_window_grows_by_the_packets_that_are_sent() {
     });
     assert!(rates[1] > 0.6 * rates[0], "{rates:?}");
 }
+
+/// Jain's index of two rates.
+fn jain(figures: &LineFigures) -> f64 {
+    let (sum, squares) = figures.ours.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
+    sum * sum / (squares * figures.ours.len() as f64)
+}
+
+/// The second one comes 5 s later, and all counts from 3 s after that on. It was 0.88 to 0.98.
+#[test]
+fn two_sessions_on_a_long_path_are_equal_within_forty_seconds() {
+    for queue in [0.25, 1.0] {
+        for packet in [1472.0, 8972.0] {
+            let case =
+                Case { packet, others: packet, rtt: 0.1, queue, sessions: 2, from: 8.0, to: 45.0, ..Case::ALONE };
+            for figures in plays(case) {
+                let (index, sum) = (jain(&figures), figures.ours.iter().sum::<f64>());
+                assert!(index > 0.95 && sum > 930.0, "{queue}, {packet}: {index} of {figures:?}");
+            }
+        }
+    }
+}

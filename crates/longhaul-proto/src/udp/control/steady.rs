@@ -69,8 +69,14 @@ impl UdpControl {
             // While a queue stands, what is delivered is what there is for this session; but after
             // a cut it is, for a while, what was before.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
+            // ... and grows faster meanwhile, or it would be equal after a minute.
+            let less = ((patience - PATIENCE_OF_TWO) / (PATIENCE.1 - PATIENCE_OF_TWO)).clamp(0.0, 1.0);
+            let (gain, step) = match (is_polite, queue < target) {
+                (false, true) => (gain * (1.0 + less), if patience > 1.0 { STEP_LESS } else { STEP_FIRST }),
+                _ => (gain, STEP_FIRST),
+            };
             let over = (queue - target) / self.lanes.base().max(self.lanes.round_trip() / 2.0);
-            let up = if is_limited { 0.0 } else { -STEP_FIRST };
+            let up = if is_limited { 0.0 } else { -step };
             let recent = if is_limited { self.pace.rate } else { self.carried.recent() / (1.0 - self.losses.own) };
             let from =
                 if self.losses.pardon > 0 || self.others.were_here() { recent.min(self.pace.rate) } else { recent };
@@ -136,6 +142,9 @@ const STANDS: f64 = 0.3;
 /// The rate that waits for just that queue, and how much shorter and longer others do.
 const RATE_USUAL: f64 = 125e6;
 const PATIENCE: (f64, f64) = (0.5, 2.0);
+/// ... how long those do that share a path by two; and the largest step of who has less.
+const PATIENCE_OF_TWO: f64 = 1.41;
+const STEP_LESS: f64 = 0.04;
 /// How much less is sent for a queue that is longer by a round trip, and at most.
 const YIELD: (f64, f64) = (0.3, 0.2);
 const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
