@@ -28,6 +28,7 @@ mod others;
 mod receiver;
 mod road;
 mod rounds;
+mod shallow;
 mod spare;
 mod start;
 mod steady;
@@ -44,6 +45,7 @@ use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
+use self::shallow::ShallowTop;
 use self::spare::SpareRate;
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
@@ -157,6 +159,7 @@ struct DelaySteps {
     /// The rate at which the path was full last, and the seconds since.
     edge: f64,
     edge_age: f64,
+    shallow: ShallowTop,
 }
 
 /// A moment of less, in which the queue of this session runs empty and the shortest round trip is
@@ -194,7 +197,13 @@ impl UdpControl {
             carried: CarriedMost::default(),
             start,
             losses: LossJudge::new(),
-            delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
+            delay: DelaySteps {
+                step: STEP_FIRST,
+                aim: 1.0,
+                edge: 0.0,
+                edge_age: f64::INFINITY,
+                shallow: ShallowTop::new(),
+            },
             equal: EqualWindow::default(),
             others: OtherFlows::new(),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
@@ -327,6 +336,8 @@ impl UdpControl {
             _ => BORNE,
         };
         self.delay.edge_age += round.seconds;
+        self.delay.shallow.pass(round.seconds);
+        self.look_at_share();
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         // Among cubic flows each loss counts, as each of theirs does to them.

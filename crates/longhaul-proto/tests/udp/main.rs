@@ -12,6 +12,7 @@ mod mutants;
 mod receiving;
 mod roads;
 mod sending;
+mod shallow;
 mod signals;
 mod spare;
 mod world;

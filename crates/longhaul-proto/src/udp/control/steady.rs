@@ -32,6 +32,7 @@ impl UdpControl {
             if queue < 2.0 * self.target() {
                 self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
+            self.note_overflow(queue);
             self.note_full();
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             let rate = self.pace.rate.min(self.carried.most()) * cut;
@@ -39,7 +40,10 @@ impl UdpControl {
             self.delay.step = STEP_FIRST;
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
+            let before = self.pace.rate;
             self.by_delay(queue);
+            let most = self.delay.shallow.most(self.lanes.round_trip(), self.lanes.datagram_bytes);
+            self.pace.rate = self.pace.rate.min(most.max(before));
         }
         let is_lost = verdict == LossVerdict::Excess && (has_less || stands);
         if self.pace.limited.is_none() {
