@@ -115,7 +115,7 @@ statements! {
             done_bytes = excluded.done_bytes, failed_files = excluded.failed_files,
             failed_bytes = excluded.failed_bytes, state = excluded.state, mover = excluded.mover,
             lease_until = excluded.lease_until, hold = excluded.hold, rank = excluded.rank,
-            not_before = excluded.not_before, failed = excluded.failed, lapses = excluded.lapses,
+            not_before = excluded.not_before, again = excluded.again, lapses = excluded.lapses,
             breaks = excluded.breaks, fence = excluded.fence, claim = excluded.claim, moved = excluded.moved,
             judged = excluded.judged, unclaimed = excluded.unclaimed"
     );
