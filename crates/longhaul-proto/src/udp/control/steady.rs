@@ -73,12 +73,10 @@ impl UdpControl {
             // While a queue stands, what is delivered is what there is for this session; but after
             // a cut it is, for a while, what was before.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
-            // ... and grows faster meanwhile, or it would be equal after a minute.
+            // ... and who came to others grows faster meanwhile, or it would be equal after a minute.
+            let is_less = !is_polite && queue < target && patience > 1.0 && self.others.came_first();
             let less = ((patience - PATIENCE_OF_TWO) / (PATIENCE.1 - PATIENCE_OF_TWO)).clamp(0.0, 1.0);
-            let (gain, step) = match (is_polite, queue < target) {
-                (false, true) => (gain * (1.0 + less), if patience > 1.0 { STEP_LESS } else { STEP_FIRST }),
-                _ => (gain, STEP_FIRST),
-            };
+            let (gain, step) = if is_less { (gain * (1.0 + less), STEP_LESS) } else { (gain, STEP_FIRST) };
             let over = (queue - target) / self.lanes.base().max(self.lanes.round_trip() / 2.0);
             let up = if is_limited { 0.0 } else { -step };
             let recent = if is_limited { self.pace.rate } else { self.carried.recent() / (1.0 - self.losses.own) };
