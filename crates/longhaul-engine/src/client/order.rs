@@ -134,7 +134,8 @@ impl Run {
     async fn begin_order(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
         let (ordered, dialled) = asked.ordered();
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
-        let list = self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.expected.as_deref()));
+        let list =
+            self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
         // The key for which the grant is good is the one that this side trusts.
         let audience = match &list {
             None => connect(dialled).await?.control.peer_key,
@@ -232,7 +233,8 @@ impl Run {
             return Err(only_daemons());
         }
         // Of a list the files are known, and it lies beneath one source.
-        let is_listed = self.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
+        let is_listed =
+            self.reading.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
         let refused = [
             (self.settings.files_from.is_some() && !is_listed, "a list of names"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
