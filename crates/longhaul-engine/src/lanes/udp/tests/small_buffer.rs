@@ -150,6 +150,6 @@ const BUFFER: usize = 2048;
 /// The part of the packets that may pass for lost on the path: drops are counted by mean runs, and
 /// some statuses of two thousand packets are off by 40. Were drops losses, it would be a third.
 const BEYOND_MAX: f64 = 0.05;
-/// A lane is held to a mean of a second, and tenths are seen between statuses: on a busy host few of
-/// them. Without the cap the rate is a hundred times that.
+/// A lane is held to a mean of a second, and tenths are seen between statuses, of which a busy host
+/// has few.
 const MEAN_TO_TENTH: f64 = 1.5;
