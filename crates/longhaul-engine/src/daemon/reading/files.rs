@@ -47,7 +47,10 @@ impl ReadingTree {
             match self.set.stat(&self.base)? {
                 Some(Standing::Dir { .. }) => Ok(self),
                 Some(_) => refused(FaultCode::InTheWay, "it is a link, or no directory"),
-                None => refused(FaultCode::NotFound, "there is no such directory"),
+                None => match self.away() {
+                    Some(fault) => Err(fault),
+                    None => refused(FaultCode::NotFound, "there is no such directory"),
+                },
             }
         })
         .await
@@ -85,8 +88,9 @@ impl ReadingTree {
         sink: UnboundedSender<FoundName>,
         stop: Stop,
     ) -> Result<(), Fault> {
-        let unread = Arc::new(Unread { places: Mutex::new(places(order.names)), sink });
-        let (tree, files, going) = (self.clone(), unread.clone(), stop.clone());
+        let (tree, places) = (self.clone(), Mutex::new(places(order.names)));
+        let unread = Arc::new(Unread { tree: tree.clone(), places, sink });
+        let (files, going) = (unread.clone(), stop.clone());
         // A directory in the list would mean everything in it.
         let names = blocking(move || {
             let looked = files.names().into_iter().map(|name| {
@@ -140,7 +144,8 @@ impl ReadingTree {
             let path =
                 self.base.concat(name).map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
             Ok(match self.set.stat(&path)? {
-                None => FoundThing::Absent,
+                // It may stand on a target that is not there.
+                None => self.away().map_or(FoundThing::Absent, FoundThing::Failed),
                 Some(Standing::File { len, meta, .. }) => FoundThing::File { bytes: len, mtime: meta.mtime },
                 Some(Standing::Symlink { target, .. }) => FoundThing::Link { target },
                 Some(Standing::Dir { .. }) => FoundThing::Dir,
@@ -148,6 +153,20 @@ impl ReadingTree {
             })
         };
         looked().unwrap_or_else(FoundThing::Failed)
+    }
+
+    /// The fault of a name that may stand on a missing target, by whose code the other side knows
+    /// that nothing is known of the name. `None`: no target is missing.
+    fn away(&self) -> Option<Fault> {
+        self.set.away().map(|error| Fault { code: FaultCode::TargetFailed, ..error.fault() })
+    }
+
+    /// The fault of a file that was not read. A body of a striped one may be on a missing target.
+    fn unread(&self, fault: Fault) -> Fault {
+        match fault.code {
+            FaultCode::Unsupported => self.away().unwrap_or(fault),
+            _ => fault,
+        }
     }
 }
 
@@ -178,6 +197,7 @@ fn places(names: Vec<RelPath>) -> HashMap<RelPath, u32> {
 
 /// The names of an order that were not told yet. Hears of the files that the engine reads.
 struct Unread {
+    tree: Arc<ReadingTree>,
     places: Mutex<HashMap<RelPath, u32>>,
     sink: UnboundedSender<FoundName>,
 }
@@ -207,7 +227,7 @@ impl Observer for Unread {
         match (status, b3) {
             // What stands there now is looked for at the end.
             (FileStatus::Failed(fault), _) if is_absence(fault.code) => {}
-            (FileStatus::Failed(fault), _) => self.found(&path, FoundThing::Failed(fault)),
+            (FileStatus::Failed(fault), _) => self.found(&path, FoundThing::Failed(self.tree.unread(fault))),
             (_, Some(b3)) => self.found(&path, FoundThing::Read { bytes, b3 }),
             (_, None) => {}
         }
@@ -245,7 +265,11 @@ impl NamesListed {
                 None => {
                     let path = tree.base.concat(&dir);
                     let path = path.map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
-                    if !matches!(tree.set.stat(&path)?, Some(Standing::Dir { .. })) {
+                    let standing = tree.set.stat(&path)?;
+                    if let (None, Some(fault)) = (&standing, tree.away()) {
+                        return Err(fault);
+                    }
+                    if !matches!(standing, Some(Standing::Dir { .. })) {
                         return Ok((Listing { names: Vec::new(), last: true }, None));
                     }
                     Lister::new(&tree.set, &path)?

@@ -74,7 +74,8 @@ impl FilesGround {
     /// Says what has these names. Nothing is read.
     ///
     /// # Errors
-    /// The fault of a daemon. That of one name is the finding on it.
+    /// The fault of a daemon, and of a target that it misses. That of one name is the finding on
+    /// it.
     pub(super) async fn look(&self, names: Vec<RelPath>, stop: &Stop) -> Result<Vec<FoundThing>, Fault> {
         match self {
             FilesGround::Here(top) => {
@@ -87,6 +88,7 @@ impl FilesGround {
                 for names in far.paths(&names)?.chunks(READING_NAMES_MAX) {
                     found.extend(reading.look(names, stop).await?);
                 }
+                need_whole(&found)?;
                 Ok(found)
             }
         }
@@ -108,19 +110,33 @@ impl FilesGround {
             FilesGround::Here(top) => read_here(top, names, rules, stop.clone()).await,
             FilesGround::There(far) => {
                 let (mut reading, mut read) = (far.reading.lock().await, BTreeMap::new());
+                let mut away = None;
                 let paths = far.paths(&names)?;
                 for (names, paths) in names.chunks(READING_NAMES_MAX).zip(paths.chunks(READING_NAMES_MAX)) {
                     let sink = |at: usize, found| {
+                        if away.is_none() {
+                            away = need_whole(std::slice::from_ref(&found)).err();
+                        }
                         if let (Some(name), Some(found)) = (names.get(at), file_read(found)) {
                             read.insert(name.clone(), found);
                         }
                     };
                     reading.read((paths, rules.budget), stop, sink).await?;
                 }
-                Ok(read)
+                away.map_or(Ok(read), Err)
             }
         }
     }
+}
+
+/// Refuses findings of a daemon that misses a target of its set: nobody knows how the files are
+/// that stand there.
+fn need_whole(found: &[FoundThing]) -> Result<(), Fault> {
+    let is_away = |found: &FoundThing| match found {
+        FoundThing::Failed(fault) if fault.code == FaultCode::TargetFailed => Some(fault.clone()),
+        _ => None,
+    };
+    found.iter().find_map(is_away).map_or(Ok(()), Err)
 }
 
 /// A finding of a daemon that was to read a file. `None`: no file has the name any more.
