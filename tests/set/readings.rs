@@ -3,16 +3,13 @@
 use super::*;
 
 #[test]
-fn files_of_a_target_that_is_away_are_neither_missing_nor_lost() {
+fn files_of_a_target_that_is_away_are_not_missing() {
     let scene = Scene::new(3);
     scene.copy(&["src/", "."]).succeed();
     let (host, away) = (&scene.host, scene.host.path("away"));
     let daemon = scene.daemon("");
     let url = daemon.url("data/far");
     host.run(["push", "--manifest", "list", "src/", &url]).succeed();
-    host.run(["job", "add", "--name", "all", "src/", &daemon.url("data/job")]).succeed();
-    host.run(["job", "plan", "all"]).succeed();
-    host.run(["job", "run", "--drain"]).succeed();
     drop(daemon);
     fs::rename(&scene.dirs[1], &away).unwrap();
     fs::create_dir(&scene.dirs[1]).unwrap();

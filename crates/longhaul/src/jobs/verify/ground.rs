@@ -214,3 +214,16 @@ impl Observer for ReadFiles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_of_a_daemon_that_misses_a_target_are_no_findings_on_files() {
+        let failed = |code| FoundThing::Failed(Fault::new(code, Blame::Peer, "no"));
+        assert!(need_whole(&[FoundThing::Absent, failed(FaultCode::Io), FoundThing::Dir]).is_ok());
+        let fault = need_whole(&[FoundThing::Absent, failed(FaultCode::TargetFailed)]).expect_err("one is away");
+        assert_eq!(fault.code, FaultCode::TargetFailed);
+    }
+}

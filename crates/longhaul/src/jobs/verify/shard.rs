@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, RelPath};
 use longhaul_jobs::Segment;
 use longhaul_jobs::queue::VerifyShard;
-use longhaul_manifest::{Algorithm, Item};
+use longhaul_manifest::{Algorithm, Item, ItemKind};
 
 use super::doubt::{DestinationMark, PlaceMark};
 use super::ground::FilesGround;
@@ -118,7 +118,7 @@ impl ShardFiles {
     pub(super) fn known(&self, item: &Item) -> Option<Hash32> {
         let said = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
         let noted =
-            || self.names.record.get(&item.path).filter(|known| known.bytes == item.bytes()).map(|known| known.b3);
+            || self.names.record.get(&item.path).filter(|known| is_of(known.bytes, item)).map(|known| known.b3);
         said.or_else(noted)
     }
 
@@ -143,6 +143,12 @@ impl ShardFiles {
     pub(super) fn mark(&self) -> DestinationMark {
         self.mark.clone()
     }
+}
+
+/// Whether a digest of a file of this length may be that of an item. One without a length has any:
+/// else each of its readings would be a first one, and nothing would ever be compared.
+fn is_of(bytes: u64, item: &Item) -> bool {
+    !matches!(item.kind, ItemKind::File { bytes: Some(given) } if given != bytes)
 }
 
 /// A campaign's destination, and the keys with which a daemon is met. `at` stands for it, where it
