@@ -3,7 +3,7 @@
 //!
 //! `batch` judges some files, `ground` looks at them and reads them, `shard` has the names and
 //! digests of a shard, `opening` finds both, `doubt` judges whether losses are to be believed,
-//! `trials` which faults pass, `orders` are what it was told.
+//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told.
 //! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
 //! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
 //! in hand. Must not know the command line.
@@ -11,12 +11,12 @@
 mod batch;
 mod doubt;
 mod ground;
+mod halting;
 mod opening;
 mod orders;
 mod shard;
 mod trials;
 
-use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,7 @@ use tokio::time::{Instant, sleep};
 
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
+use self::halting::{stop_in_time, wait};
 pub use self::orders::{AbsenceUse, ChangedUse, VerifyOrders, VerifyUntil};
 use self::shard::{NamesBatch, ShardFiles};
 use self::trials::VerifyTrials;
@@ -186,7 +187,7 @@ impl Verifier {
             _ = stopping.wait_for(Option::is_some) => return self.stop_here((given, id), read).await.map(Ok),
         };
         let mut files = match opened {
-            None => return Ok(Ok(read.is_gone())),
+            None => return Ok(read.gone()),
             Some(opened) => match opened? {
                 Ok(files) => files,
                 Err(fault) => return self.give_back((given, id), (read, trials), fault).await.map(Err),
@@ -196,7 +197,7 @@ impl Verifier {
             self.observer.trouble(&fault);
         }
         loop {
-            let read_on = self.read_batch((given, id), &mut files, (read, trials), stopping).await?;
+            let read_on = self.read_batch((given, id), &mut files, (&mut *read, &mut *trials), stopping).await?;
             if let ControlFlow::Break(ended) = read_on {
                 return Ok(ended);
             }
@@ -213,16 +214,18 @@ impl Verifier {
         stopping: &mut Halt,
     ) -> Result<ControlFlow<Result<(), Fault>>, Fault> {
         let (batch, begun) = (files.batch(read.reached, self.batch_bytes()), Instant::now());
-        let look = self.look_at(files, &batch, stopping.clone());
-        let believed = match self.while_kept((given, id, read.reached), look).await {
-            None => return Ok(ControlFlow::Break(Ok(read.is_gone()))),
-            Some(Ok(None)) => return self.stop_here((given, id), read).await.map(|()| ControlFlow::Break(Ok(()))),
-            Some(Ok(Some(findings))) => self.believe(&mut trials.watch, (given, files), findings).await,
-            Some(Err(fault)) => Err(fault),
+        let (whole, halt) = (&*files, stopping.clone());
+        let judged = async {
+            match self.look_at(whole, &batch, halt).await? {
+                Some(findings) => self.believe(&mut trials.watch, (given, whole), findings).await.map(Some),
+                None => Ok(None),
+            }
         };
-        let findings = match believed {
-            Ok(findings) => findings,
-            Err(fault) => {
+        let findings = match self.while_kept((given, id, read.reached), judged).await {
+            None => return Ok(ControlFlow::Break(read.gone())),
+            Some(Ok(None)) => return self.stop_here((given, id), read).await.map(|()| ControlFlow::Break(Ok(()))),
+            Some(Ok(Some(findings))) => findings,
+            Some(Err(fault)) => {
                 let fault = self.give_back((given, id), (read, trials), fault).await?;
                 return Ok(ControlFlow::Break(Err(fault)));
             }
@@ -231,7 +234,7 @@ impl Verifier {
         read.add(&findings);
         self.tell_bad(given, &findings);
         if self.note_findings((given, id), batch.end, (files, findings)).await? == VerifyHeard::Gone {
-            return Ok(ControlFlow::Break(Ok(read.is_gone())));
+            return Ok(ControlFlow::Break(read.gone()));
         }
         read.reached = batch.end;
         trials.goes_on();
@@ -245,7 +248,7 @@ impl Verifier {
         }
         Ok(match self.while_kept((given, id, read.reached), pause).await {
             Some(()) => ControlFlow::Continue(()),
-            None => ControlFlow::Break(Ok(read.is_gone())),
+            None => ControlFlow::Break(read.gone()),
         })
     }
 
@@ -288,7 +291,9 @@ impl Verifier {
         findings: BatchFindings,
     ) -> Result<BatchFindings, Fault> {
         let glance = BatchLosses::of(&findings, |found| is_known_bad(&given.bad, found));
-        let (before, mark, use_of) = (watch.clone(), files.mark(), self.orders.absences);
+        // A disk may go while a shard of large files is read.
+        let mark = if glance.has_none() { files.mark_now().await } else { files.mark() };
+        let (before, use_of) = (watch.clone(), self.orders.absences);
         blocking(move || before.judge(glance, &mark, use_of)).await??;
         watch.add(glance);
         Ok(findings)
@@ -424,8 +429,10 @@ impl ShardRead {
         ShardRead { shard, end, files: 0, bytes: 0, files_first: 0, files_bad: 0, files_passed_over: 0, reached }
     }
 
-    fn is_gone(&mut self) {
+    /// Another has the shard, which is no fault.
+    fn gone(&mut self) -> Result<(), Fault> {
         self.end = ShardReadEnd::Gone;
+        Ok(())
     }
 
     fn add(&mut self, findings: &BatchFindings) {
@@ -447,40 +454,6 @@ fn takes_too_long(item: &Item, time: Duration) -> Fault {
     Fault::new(FaultCode::TimedOut, Blame::Local, message)
         .about(shown)
         .hint_in_words("let --max-time or --budget be larger: a file that was broken off begins anew")
-}
-
-/// Says when to stop: as somebody asks for it, or as the time is over.
-async fn stop_in_time(
-    mut halt: Halt,
-    time_max: Option<Duration>,
-    stopper: &watch::Sender<Option<FaultCode>>,
-) -> Infallible {
-    let deadline = async {
-        match time_max {
-            Some(time) => sleep(time).await,
-            None => std::future::pending().await,
-        }
-    };
-    let asked = async {
-        match halt.wait_for(Option::is_some).await.map(|code| *code) {
-            Ok(Some(code)) => code,
-            _ => std::future::pending().await,
-        }
-    };
-    let code = tokio::select! {
-        code = asked => code,
-        () = deadline => FaultCode::TimedOut,
-    };
-    stopper.send_replace(Some(code));
-    std::future::pending().await
-}
-
-/// Waits for this, or until it is to stop.
-async fn wait(time: impl Future<Output = ()>, stopping: &mut Halt) {
-    tokio::select! {
-        () = time => {}
-        _ = stopping.wait_for(Option::is_some) => {}
-    }
 }
 
 /// Runs work that may wait on a thread for it.

@@ -38,6 +38,8 @@ pub(super) enum FilesGround {
 /// A directory at a daemon.
 pub(super) struct FarGround {
     reading: AsyncMutex<FarReading>,
+    remote: Remote,
+    path: RemotePath,
     /// The path beneath it beneath which the files stand.
     onto: RelPath,
 }
@@ -57,11 +59,8 @@ impl FarGround {
         stop: &Stop,
     ) -> Result<(FarGround, PlaceMark), Fault> {
         let reading = FarReading::open(remote.clone(), path.clone(), stop).await?;
-        // Without it a few losses are doubted.
-        let whereabouts = locate(remote, path, stop.clone()).await.ok();
-        let marks = whereabouts.map(|whereabouts| whereabouts.at.concat());
-        let mark = marks.map_or(PlaceMark::Unknown, |marks| PlaceMark::Told(blake3::hash(&marks).to_hex().to_string()));
-        Ok((FarGround { reading: AsyncMutex::new(reading), onto }, mark))
+        let mark = mark_of(&remote, &path, stop).await;
+        Ok((FarGround { reading: AsyncMutex::new(reading), remote, path, onto }, mark))
     }
 
     fn paths(&self, names: &[RelPath]) -> Result<Vec<RelPath>, Fault> {
@@ -70,7 +69,26 @@ impl FarGround {
     }
 }
 
+/// The mark by which a daemon's directory is known again. Without one a few losses are doubted.
+async fn mark_of(remote: &Remote, path: &RemotePath, stop: &Stop) -> PlaceMark {
+    let whereabouts = locate(remote.clone(), path.clone(), stop.clone()).await.ok();
+    let marks = whereabouts.map(|whereabouts| whereabouts.at.concat());
+    marks.map_or(PlaceMark::Unknown, |marks| PlaceMark::Told(blake3::hash(&marks).to_hex().to_string()))
+}
+
 impl FilesGround {
+    /// The mark that a daemon tells now. `None`: it is a directory of this host.
+    pub(super) async fn mark_now(&self) -> Option<PlaceMark> {
+        match self {
+            FilesGround::Here(_) => None,
+            FilesGround::There(far) => {
+                // A signal ends it by dropping it.
+                let (_trigger, stop) = Stop::new();
+                Some(mark_of(&far.remote, &far.path, &stop).await)
+            }
+        }
+    }
+
     /// Says what has these names. Nothing is read.
     ///
     /// # Errors

@@ -139,9 +139,15 @@ impl ShardFiles {
         self.names.is_damaged.then(|| records::damaged(&self.names.record_path))
     }
 
-    /// The mark of the destination.
+    /// The mark of the destination, as it was when the shard was opened.
     pub(super) fn mark(&self) -> DestinationMark {
         self.mark.clone()
+    }
+
+    /// The mark of the destination now.
+    pub(super) async fn mark_now(&self) -> DestinationMark {
+        let mark = self.ground.mark_now().await.unwrap_or_else(|| self.mark.mark.clone());
+        DestinationMark { mark, ..self.mark.clone() }
     }
 }
 
