@@ -10,6 +10,7 @@ mod files;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::PAGE_BYTES_MAX;
@@ -289,23 +290,14 @@ impl ReadingOrders<'_> {
 
     /// Lists a directory. One that cannot be listed is a finding: others still can.
     async fn list(&mut self, dir: RelPath) -> Result<(), Fault> {
-        let mut listed = NamesListed::new(self.tree.clone(), dir);
+        let opening = NamesListed::open(self.tree.clone(), dir);
+        let mut listed = match self.while_it_reads(opening, &AtomicBool::default()).await? {
+            Ok(listed) => listed,
+            Err(fault) => return self.say_unlisted(fault).await,
+        };
+        let unwanted = listed.unwanted();
         loop {
-            let mut stop = self.stop.clone();
-            let next = {
-                let mut reading = std::pin::pin!(listed.next());
-                loop {
-                    tokio::select! {
-                        biased;
-                        code = stop.stopped() => return Err(ended_here(code)),
-                        next = &mut reading => break next,
-                        () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
-                            self.say(ReadingWord::Found(FoundNames { names: Vec::new(), last: false })).await?;
-                        }
-                    }
-                }
-            };
-            match next {
+            match self.while_it_reads(listed.next(), &unwanted).await? {
                 Ok(page) => {
                     let is_last = page.last;
                     self.say(ReadingWord::Names(page)).await?;
@@ -313,12 +305,41 @@ impl ReadingOrders<'_> {
                         return Ok(());
                     }
                 }
-                Err(fault) => {
-                    let names = vec![FoundName { at: 0, found: FoundThing::Failed(fault) }];
-                    return self.say(ReadingWord::Found(FoundNames { names, last: true })).await;
-                }
+                Err(fault) => return self.say_unlisted(fault).await,
             }
         }
+    }
+
+    async fn say_unlisted(&mut self, fault: Fault) -> Result<(), Fault> {
+        let names = vec![FoundName { at: 0, found: FoundThing::Failed(fault) }];
+        self.say(ReadingWord::Found(FoundNames { names, last: true })).await
+    }
+
+    /// Waits for names, and says now and then that it lives. If nobody hears that any more, or the
+    /// conversation is to end, the thread that reads is stopped, and awaited: it has what the
+    /// conversation holds.
+    async fn while_it_reads<T>(
+        &mut self,
+        reading: impl Future<Output = Result<T, Fault>>,
+        unwanted: &AtomicBool,
+    ) -> Result<Result<T, Fault>, Fault> {
+        let (mut stop, mut reading) = (self.stop.clone(), std::pin::pin!(reading));
+        let ended = loop {
+            tokio::select! {
+                biased;
+                code = stop.stopped() => break ended_here(code),
+                read = &mut reading => return Ok(read),
+                () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
+                    let sign = ReadingWord::Found(FoundNames { names: Vec::new(), last: false });
+                    if let Err(fault) = self.say(sign).await {
+                        break fault;
+                    }
+                }
+            }
+        };
+        unwanted.store(true, Ordering::Relaxed);
+        let _ = reading.await;
+        Err(ended)
     }
 
     /// Counts what was read, and what could not be.

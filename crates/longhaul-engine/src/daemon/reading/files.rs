@@ -5,6 +5,7 @@
 //! be.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_core::limits::READING_NAMES_MAX;
@@ -17,7 +18,7 @@ use crate::api::{Event, FileEvent, FileStatus, Observer, RATE_MIN, Settings, Sto
 use crate::client::digests::digest_tree;
 use crate::daemon::audit::SessionAudit;
 use crate::daemon::audit::source::RecordedSource;
-use crate::name_page::name_page;
+use crate::name_page::{NAMES_BYTES, name_page};
 use crate::workers::blocking;
 
 /// The files of a root as a conversation reaches them.
@@ -241,16 +242,40 @@ fn is_absence(code: FaultCode) -> bool {
 
 /// The names of a directory, a page at a time.
 pub(super) struct NamesListed {
-    tree: Arc<ReadingTree>,
-    dir: RelPath,
-    /// `None` before the first page.
+    /// `None`: it is no directory, or over.
     lister: Option<Lister>,
+    unwanted: Arc<AtomicBool>,
+    /// Bytes of names that are held between pages.
+    held: usize,
 }
 
 impl NamesListed {
     /// Nothing is listed yet.
-    pub(super) fn new(tree: Arc<ReadingTree>, dir: RelPath) -> NamesListed {
-        NamesListed { tree, dir, lister: None }
+    ///
+    /// # Errors
+    /// The fault of a directory that cannot be listed.
+    pub(super) async fn open(tree: Arc<ReadingTree>, dir: RelPath) -> Result<NamesListed, Fault> {
+        // Nothing else is read meanwhile. Each reading of a large directory costs as much as the
+        // first, and with more memory there are fewer.
+        let half = usize::try_from(tree.memory.get() / 2).unwrap_or(usize::MAX);
+        let held = half.clamp(LISTED_BYTES, NAMES_BYTES);
+        let lister = blocking(move || {
+            let path = tree.base.concat(&dir);
+            let path = path.map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
+            match (tree.set.stat(&path)?, tree.away()) {
+                (Some(Standing::Dir { .. }), _) => Ok(Some(Lister::new(&tree.set, &path)?)),
+                (None, Some(fault)) => Err(fault),
+                _ => Ok(None),
+            }
+        });
+        let lister = lister.await?;
+        let unwanted = lister.as_ref().map_or_else(Arc::default, Lister::unwanted);
+        Ok(NamesListed { lister, unwanted, held })
+    }
+
+    /// The flag that ends a page which is being read.
+    pub(super) fn unwanted(&self) -> Arc<AtomicBool> {
+        self.unwanted.clone()
     }
 
     /// The next page. One that is no directory has no names.
@@ -258,28 +283,14 @@ impl NamesListed {
     /// # Errors
     /// The fault of a directory that cannot be listed.
     pub(super) async fn next(&mut self) -> Result<Listing, Fault> {
-        let (tree, dir, lister) = (self.tree.clone(), self.dir.clone(), self.lister.take());
+        let Some(mut lister) = self.lister.take() else { return Ok(Listing { names: Vec::new(), last: true }) };
+        let held = self.held;
         let read = blocking(move || {
-            let mut lister = match lister {
-                Some(lister) => lister,
-                None => {
-                    let path = tree.base.concat(&dir);
-                    let path = path.map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
-                    let standing = tree.set.stat(&path)?;
-                    if let (None, Some(fault)) = (&standing, tree.away()) {
-                        return Err(fault);
-                    }
-                    if !matches!(standing, Some(Standing::Dir { .. })) {
-                        return Ok((Listing { names: Vec::new(), last: true }, None));
-                    }
-                    Lister::new(&tree.set, &path)?
-                }
-            };
-            let names = name_page(&mut lister, LISTED_BYTES)?;
-            Ok((Listing { names, last: lister.is_over() }, Some(lister)))
+            let names = name_page(&mut lister, held)?;
+            Ok((Listing { names, last: lister.is_over() }, lister))
         });
         let (page, lister) = read.await?;
-        self.lister = lister;
+        self.lister = Some(lister);
         Ok(page)
     }
 }
