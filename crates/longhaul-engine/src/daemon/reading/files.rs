@@ -5,8 +5,10 @@
 //! be.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::iter::Peekable;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use longhaul_core::limits::READING_NAMES_MAX;
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList, RelPath};
@@ -14,7 +16,8 @@ use longhaul_disk::{DirectMode, FsSource, Lister, SourceTree, Standing, TargetSe
 use longhaul_proto::wire::message::{FoundName, FoundThing, Listing, ReadOrder};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::api::{Event, FileEvent, FileStatus, Observer, RATE_MIN, Settings, Stop};
+use super::pace::{ReadingPace, begun_at_once, owed};
+use crate::api::{Event, FileEvent, FileStatus, Observer, Settings, Stop, StopTrigger};
 use crate::client::digests::digest_tree;
 use crate::daemon::audit::SessionAudit;
 use crate::daemon::audit::source::RecordedSource;
@@ -31,8 +34,8 @@ pub(super) struct ReadingTree {
     pub(super) direct: DirectMode,
     /// Bytes of buffers.
     pub(super) memory: ByteCount,
-    /// The rate at which files are read at most, bytes/s. `None`: as fast as it goes.
-    pub(super) rate: Option<u64>,
+    /// The rate at which files are read at most.
+    pub(super) pace: ReadingPace,
     /// Each file that is opened is recorded.
     pub(super) audit: Arc<SessionAudit>,
 }
@@ -89,25 +92,27 @@ impl ReadingTree {
         sink: UnboundedSender<FoundName>,
         stop: Stop,
     ) -> Result<(), Fault> {
-        let (tree, places) = (self.clone(), Mutex::new(places(order.names)));
-        let unread = Arc::new(Unread { tree: tree.clone(), places, sink });
-        let (files, going) = (unread.clone(), stop.clone());
+        let asked = order.rate;
+        let (stray, strayed) = Stop::new();
+        let unread = Arc::new(Unread::new(self.clone(), order.names, (sink, stray)));
+        let (tree, files, going) = (self.clone(), unread.clone(), stop.clone());
         // A directory in the list would mean everything in it.
         let names = blocking(move || {
             let looked = files.names().into_iter().map(|name| {
                 need_going(&going)?;
-                let found = tree.look(&name);
-                let is_file = matches!(found, FoundThing::File { .. });
-                if !is_file {
-                    files.found(&name, found);
+                match tree.look(&name) {
+                    FoundThing::File { bytes, .. } => Ok(Some((name, bytes))),
+                    found => {
+                        files.found(&name, found);
+                        Ok(None)
+                    }
                 }
-                Ok(is_file.then_some(name))
             });
             looked.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()
         });
-        let names = names.await?;
-        if !names.is_empty() {
-            digest_tree(self.source(), self.settings(&names, order.rate), unread.clone(), stop.clone()).await?;
+        let mut names = names.await?.into_iter().peekable();
+        while names.peek().is_some() {
+            self.read_some((&mut names, asked), &unread, (stop.clone(), &strayed)).await?;
         }
         let tree = self.clone();
         blocking(move || {
@@ -124,16 +129,47 @@ impl ReadingTree {
         .await
     }
 
+    /// Reads the next of these files at the rate of now: those that are read in some seconds, one
+    /// at least. Takes as long as they take at that rate.
+    async fn read_some(
+        self: &Arc<ReadingTree>,
+        (names, asked): (&mut Peekable<impl Iterator<Item = (RelPath, u64)>>, u64),
+        unread: &Arc<Unread>,
+        (mut stop, strayed): (Stop, &Stop),
+    ) -> Result<(), Fault> {
+        let (rate, begun) = (self.pace.now(asked), Instant::now());
+        let (most, mut bytes, mut some) = (rate.map_or(u64::MAX, begun_at_once), 0_u64, Vec::new());
+        while let Some((name, len)) = names.next_if(|(_, len)| bytes == 0 || bytes.saturating_add(*len) <= most) {
+            bytes = bytes.saturating_add(len);
+            some.push(name);
+        }
+        let before = unread.bytes.load(Ordering::Relaxed);
+        let either = stop.clone().or(strayed.clone());
+        let read = digest_tree(self.source(), self.settings(&some, rate), unread.clone(), either).await;
+        if strayed.pulled().is_some() {
+            let why = "a file became a directory as it was to be read";
+            return Err(Fault::new(FaultCode::Changed, Blame::Local, why).about(self.base.escaped()));
+        }
+        read?;
+        if let Some(rate) = rate {
+            let bytes = unread.bytes.load(Ordering::Relaxed).saturating_sub(before);
+            tokio::select! {
+                _ = stop.stopped() => {}
+                () = tokio::time::sleep(owed(bytes, rate, begun)) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn source(&self) -> Arc<dyn SourceTree> {
         let source = FsSource::beneath(vec![(self.set.clone(), self.base.clone(), true)], self.direct);
         RecordedSource::over(Arc::new(source.called([&*self.named])), self.audit.clone())
     }
 
-    fn settings(&self, names: &[RelPath], asked: u64) -> Settings {
-        let asked = (asked > 0).then_some(asked);
+    fn settings(&self, names: &[RelPath], rate: Option<u64>) -> Settings {
         Settings {
             files_from: Some(Arc::new(PathList::new(names))),
-            rate: [asked, self.rate].into_iter().flatten().min().map(|rate| rate.max(RATE_MIN)),
+            rate,
             memory: self.memory,
             io: self.direct,
             ..Settings::default()
@@ -192,18 +228,30 @@ fn came_meanwhile(name: &RelPath) -> Fault {
     Fault::new(FaultCode::Changed, Blame::Local, why).about(name.escaped())
 }
 
-fn places(names: Vec<RelPath>) -> HashMap<RelPath, u32> {
-    names.into_iter().zip(0..).collect()
-}
-
 /// The names of an order that were not told yet. Hears of the files that the engine reads.
 struct Unread {
     tree: Arc<ReadingTree>,
+    /// All names of the order.
+    asked: HashSet<RelPath>,
     places: Mutex<HashMap<RelPath, u32>>,
+    /// Bytes of files that were read.
+    bytes: AtomicU64,
     sink: UnboundedSender<FoundName>,
+    /// Ends a reading of files that nobody asked about.
+    stray: StopTrigger,
 }
 
 impl Unread {
+    fn new(
+        tree: Arc<ReadingTree>,
+        names: Vec<RelPath>,
+        (sink, stray): (UnboundedSender<FoundName>, StopTrigger),
+    ) -> Unread {
+        let asked = names.iter().cloned().collect();
+        let places = Mutex::new(names.into_iter().zip(0..).collect());
+        Unread { tree, asked, places, bytes: AtomicU64::new(0), sink, stray }
+    }
+
     /// The names, in their order.
     fn names(&self) -> Vec<RelPath> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +277,12 @@ impl Observer for Unread {
             // What stands there now is looked for at the end.
             (FileStatus::Failed(fault), _) if is_absence(fault.code) => {}
             (FileStatus::Failed(fault), _) => self.found(&path, FoundThing::Failed(self.tree.unread(fault))),
-            (_, Some(b3)) => self.found(&path, FoundThing::Read { bytes, b3 }),
+            // A directory has come in place of a file, and the list means everything in it.
+            (_, Some(_)) if !self.asked.contains(&path) => self.stray.stop(FaultCode::Changed),
+            (_, Some(b3)) => {
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.found(&path, FoundThing::Read { bytes, b3 });
+            }
             (_, None) => {}
         }
     }
