@@ -174,7 +174,8 @@ impl Reading {
         let seat = daemon.live.enter(session, live);
         end_if_unwanted(current, &seat);
         let tree = Arc::new(tree);
-        let mut orders = ReadingOrders { tree, stop: stop.clone(), counts, counter: counted, writer: &mut control.writer };
+        let mut orders =
+            ReadingOrders { tree, stop: stop.clone(), counts, counter: counted, writer: &mut control.writer };
         orders.say(ReadingWord::Opened).await?;
         loop {
             let order = tokio::select! {

@@ -117,8 +117,7 @@ impl ShardFiles {
     /// The digest that a file had when it was delivered, or read first. `None`: it is not known.
     pub(super) fn known(&self, item: &Item) -> Option<Hash32> {
         let said = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
-        let noted =
-            || self.names.record.get(&item.path).filter(|known| is_of(known.bytes, item)).map(|known| known.b3);
+        let noted = || self.names.record.get(&item.path).filter(|known| is_of(known.bytes, item)).map(|known| known.b3);
         said.or_else(noted)
     }
 
