@@ -17,7 +17,7 @@ pub use longhaul_proto::wire::message::FoundThing;
 use longhaul_proto::wire::message::{FoundName, FoundNames, Listed, Listing, ReadOrder, ReadingWord, Request};
 use tokio::time::{sleep, timeout};
 
-use self::lasting::{LifeSigns, LostTalks};
+use self::lasting::{EmptyWords, LostTalks};
 use super::connect;
 use super::connect::Reached;
 use crate::api::{Remote, RemotePath, Stop};
@@ -224,7 +224,7 @@ impl NamesOrder {
         is_heard: &mut [bool],
         sink: &mut impl FnMut(usize, FoundThing),
     ) -> Result<(), Fault> {
-        let mut signs = LifeSigns::new();
+        let mut signs = EmptyWords::new();
         loop {
             let FoundNames { names, last } = match heard(reader).await? {
                 Message::Reading(ReadingWord::Found(found)) => found,
@@ -273,7 +273,7 @@ async fn hear_names(
     left: &mut u64,
     (behind, sink): (&mut Vec<u8>, &mut impl FnMut(Vec<Listed>) -> ControlFlow<()>),
 ) -> Result<DirListed, Fault> {
-    let (mut before, mut signs): (Vec<u8>, _) = (Vec::new(), LifeSigns::new());
+    let (mut before, mut signs): (Vec<u8>, _) = (Vec::new(), EmptyWords::new());
     loop {
         let Listing { mut names, last } = match heard(reader).await? {
             Message::Reading(ReadingWord::Names(listing)) => listing,

@@ -10,15 +10,15 @@ use longhaul_core::{Fault, FaultCode};
 
 /// The words of a daemon that say nothing but that it lives. It has one for some seconds: one that
 /// has no end of them keeps a reader busy for ever.
-pub(super) struct LifeSigns {
+pub(super) struct EmptyWords {
     begun: Instant,
     count: u64,
 }
 
-impl LifeSigns {
+impl EmptyWords {
     /// None yet.
-    pub(super) fn new() -> LifeSigns {
-        LifeSigns { begun: Instant::now(), count: 0 }
+    pub(super) fn new() -> EmptyWords {
+        EmptyWords { begun: Instant::now(), count: 0 }
     }
 
     /// Counts one more.
