@@ -171,6 +171,8 @@ fn files_at_a_daemon_are_told_as_those_of_this_host_and_only_digests_travel() {
         far
     };
     check(0);
+    let refused = host.run(["check", "--io", "direct", "list", &site.url("new")]).fail(2);
+    assert!(refused.stderr.contains("a daemon reads with its own"), "{refused}");
     site.daemon.wait_log("ended: reading in data/new: complete");
     let audit = fs::read_to_string(site.server.path("audit.jsonl")).expect("there");
     assert!(audit.contains("\"opened\"") && audit.contains("reading in data/new"), "{audit}");

@@ -3,6 +3,7 @@
 //! read-only.
 
 mod journals;
+mod readings;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

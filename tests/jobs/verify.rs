@@ -325,4 +325,10 @@ fn a_destination_at_a_daemon_that_is_not_there_makes_no_file_a_lost_one() {
     site.daemon.kill();
     let told = host.run(verify(&[])).fail(5);
     assert_eq!(told.events_of("job_verify")[0]["bad"], Value::Array(vec![]), "nothing was recorded");
+    // One that starts anew is waited for.
+    let_cycle_pass(host);
+    let run = host.run(verify(&[])).start();
+    let _again = site.restarted();
+    let told = run.finish();
+    assert_eq!((told.code, sum(&told.events_of("job_verified"), "files")), (0, 101), "{told}");
 }

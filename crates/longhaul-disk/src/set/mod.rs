@@ -185,7 +185,7 @@ impl TargetSet {
     }
 
     /// The error of something that may lie on a missing target. `None`: no target is missing.
-    pub(crate) fn away(&self) -> Option<DiskError> {
+    pub fn away(&self) -> Option<DiskError> {
         self.missing.first().map(|missing| SetError::Away { number: missing.id.0 }.into())
     }
 

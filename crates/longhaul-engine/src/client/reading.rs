@@ -3,7 +3,9 @@
 //! In: a path of a daemon, and names beneath it. Out: what has each name, the digest of each file,
 //! and the names of directories. A finding is of a name that was asked about, once, or the daemon
 //! is not believed at all; names of a directory are bare, in order and each once. A conversation
-//! that is lost is begun anew for what was not heard. It compares nothing.
+//! that is lost is begun anew for what was not heard; `lasting` says how long. It compares nothing.
+
+mod lasting;
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ pub use longhaul_proto::wire::message::FoundThing;
 use longhaul_proto::wire::message::{FoundName, FoundNames, Listed, Listing, ReadOrder, ReadingWord, Request};
 use tokio::time::{sleep, timeout};
 
+use self::lasting::{EmptyWords, LostTalks};
 use super::connect;
 use super::connect::Reached;
 use crate::api::{Remote, RemotePath, Stop};
@@ -88,24 +91,47 @@ impl FarReading {
         &mut self,
         dir: &RelPath,
         stop: &Stop,
-        sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+        mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
     ) -> Result<Result<(), Fault>, Fault> {
+        let (mut lost, mut behind) = (LostTalks::default(), Vec::new());
+        loop {
+            let before = behind.clone();
+            let fault = match self.list_on(dir, stop, (&mut behind, &mut sink)).await {
+                Ok(listed) => return Ok(listed.map(drop)),
+                Err(fault) => fault,
+            };
+            if behind > before {
+                lost = LostTalks::default();
+            }
+            let pause = lost.pause_behind(fault)?;
+            unless_stopped(stop, async { Ok(sleep(pause).await) }).await?;
+        }
+    }
+
+    /// The same in one conversation, for names behind one, which it moves on.
+    async fn list_on(
+        &mut self,
+        dir: &RelPath,
+        stop: &Stop,
+        (behind, sink): (&mut Vec<u8>, &mut impl FnMut(Vec<Listed>) -> ControlFlow<()>),
+    ) -> Result<DirListed, Fault> {
         let (mut reached, mut left) = (self.reached(stop).await?, self.names_left);
         let asked = async {
-            write_message(&mut reached.control.writer, &Message::Reading(ReadingWord::List(dir.clone()))).await?;
-            hear_names(&mut reached.control.reader, &mut left, sink).await
+            say(&mut reached, &Message::Reading(ReadingWord::List(dir.clone()))).await?;
+            hear_names(&mut reached.control.reader, &mut left, (behind, sink)).await
         };
-        let listed = unless_stopped(stop, asked).await?;
+        let listed = unless_stopped(stop, asked).await;
         self.names_left = left;
+        let listed = listed?;
         // One that was broken off is not gone on with.
         if listed != Ok(ControlFlow::Break(())) {
             self.talk = Some((reached, Instant::now()));
         }
-        Ok(listed.map(drop))
+        Ok(listed)
     }
 
     /// Asks about names until there is a finding on each. What was not heard as a conversation was
-    /// lost is asked again, unless that happens several times without a finding.
+    /// lost is asked again, unless there is no finding for long.
     async fn ask(
         &mut self,
         (names, answered): (&[RelPath], Answered),
@@ -114,7 +140,7 @@ impl FarReading {
         mut sink: impl FnMut(usize, FoundThing),
     ) -> Result<(), Fault> {
         let mut open: Vec<usize> = (0..names.len()).collect();
-        let mut lost_in_a_row = 0;
+        let mut lost = LostTalks::default();
         while !open.is_empty() {
             let count = fitting(open.iter().map(|at| &names[*at]));
             let order = NamesOrder { places: open[..count].to_vec(), answered };
@@ -123,12 +149,15 @@ impl FarReading {
             let ended = self.hear_order((said, &order), stop, &mut heard, &mut sink).await;
             let mut place = 0..;
             open.retain(|_| place.next().and_then(|at: usize| heard.get(at)).is_none_or(|heard| !heard));
-            let Err(fault) = ended else { continue };
-            lost_in_a_row = if heard.contains(&true) { 1 } else { lost_in_a_row + 1 };
-            if !may_pass(fault.code) || lost_in_a_row > LOST_IN_A_ROW_MAX {
-                return Err(fault);
+            let Err(fault) = ended else {
+                lost = LostTalks::default();
+                continue;
+            };
+            if heard.contains(&true) {
+                lost = LostTalks::default();
             }
-            unless_stopped(stop, async { Ok(sleep(DIALLED_AGAIN_AFTER * lost_in_a_row).await) }).await?;
+            let pause = lost.pause_behind(fault)?;
+            unless_stopped(stop, async { Ok(sleep(pause).await) }).await?;
         }
         Ok(())
     }
@@ -143,7 +172,7 @@ impl FarReading {
     ) -> Result<(), Fault> {
         let mut reached = self.reached(stop).await?;
         let asked = async {
-            write_message(&mut reached.control.writer, &Message::Reading(word)).await?;
+            say(&mut reached, &Message::Reading(word)).await?;
             order.hear(&mut reached.control.reader, heard, sink).await
         };
         unless_stopped(stop, asked).await?;
@@ -168,7 +197,7 @@ impl FarReading {
             let mut reached = connect(&self.remote).await?;
             let hello = handshake::hello(Request::List { root, path }, Units::Any);
             let hello = Shown { reads: true, ..Shown::default() }.announced_by(hello);
-            write_message(&mut reached.control.writer, &hello).await?;
+            say(&mut reached, &hello).await?;
             match heard(&mut reached.control.reader).await? {
                 Message::Reading(ReadingWord::Opened) => Ok(reached),
                 // A build that does not know the bit.
@@ -195,11 +224,15 @@ impl NamesOrder {
         is_heard: &mut [bool],
         sink: &mut impl FnMut(usize, FoundThing),
     ) -> Result<(), Fault> {
+        let mut signs = EmptyWords::new();
         loop {
             let FoundNames { names, last } = match heard(reader).await? {
                 Message::Reading(ReadingWord::Found(found)) => found,
                 _ => return Err(Fault::protocol("something else in place of findings on files")),
             };
+            if names.is_empty() && !last {
+                signs.count()?;
+            }
             for FoundName { at, found } in names {
                 let at = usize::try_from(at).unwrap_or(usize::MAX);
                 let (Some(place), Some(is_heard)) = (self.places.get(at), is_heard.get_mut(at)) else {
@@ -233,25 +266,32 @@ impl NamesOrder {
 /// The outcome of a listing: whether it was broken off, or the fault of the directory.
 type DirListed = Result<ControlFlow<()>, Fault>;
 
-/// Hears the names of a directory, of which `left` is taken.
+/// Hears the names of a directory, of which `left` is taken. Gives `sink` those behind one, which
+/// moves on with them.
 async fn hear_names(
     reader: &mut ReadHalf,
     left: &mut u64,
-    mut sink: impl FnMut(Vec<Listed>) -> ControlFlow<()>,
+    (behind, sink): (&mut Vec<u8>, &mut impl FnMut(Vec<Listed>) -> ControlFlow<()>),
 ) -> Result<DirListed, Fault> {
-    let mut before: Vec<u8> = Vec::new();
+    let (mut before, mut signs): (Vec<u8>, _) = (Vec::new(), EmptyWords::new());
     loop {
-        let Listing { names, last } = match heard(reader).await? {
+        let Listing { mut names, last } = match heard(reader).await? {
             Message::Reading(ReadingWord::Names(listing)) => listing,
             Message::Reading(ReadingWord::Found(found)) => match (found.last, found.names.into_iter().next()) {
                 (true, Some(FoundName { found: FoundThing::Failed(fault), .. })) => {
                     return Ok(Err(fault.seen_from_afar()));
                 }
-                (false, None) => continue,
+                (false, None) => {
+                    signs.count()?;
+                    continue;
+                }
                 _ => return Err(Fault::protocol("findings on files in place of the names of a directory")),
             },
             _ => return Err(Fault::protocol("something else in place of the names of a directory")),
         };
+        if names.is_empty() && !last {
+            signs.count()?;
+        }
         for name in &names {
             if !is_bare(&name.name) {
                 return Err(Fault::protocol("a listing with a name that is none"));
@@ -261,6 +301,10 @@ async fn hear_names(
             }
             before.clone_from(&name.name);
             *left = left.checked_sub(1).ok_or_else(|| Fault::protocol("more names than any tree may have"))?;
+        }
+        names.retain(|name| name.name > *behind);
+        if let Some(name) = names.last() {
+            behind.clone_from(&name.name);
         }
         if sink(names).is_break() {
             return Ok(Ok(ControlFlow::Break(())));
@@ -287,11 +331,6 @@ fn fitting<'n>(names: impl Iterator<Item = &'n RelPath>) -> usize {
     names.take(READING_NAMES_MAX).take_while(fits).count()
 }
 
-/// Whether a conversation that ended so may go on in another one.
-fn may_pass(code: FaultCode) -> bool {
-    matches!(code, FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable | FaultCode::Busy)
-}
-
 async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let mut stop = stop.clone();
     tokio::select! {
@@ -301,17 +340,29 @@ async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = Result<T, Fau
     }
 }
 
+/// Says something in a conversation. A daemon that has stopped may take nothing for ever.
+async fn say(reached: &mut Reached, message: &Message) -> Result<(), Fault> {
+    match timeout(READER_SILENT_FOR, write_message(&mut reached.control.writer, message)).await {
+        Ok(said) => said,
+        Err(_) => Err(silent("took")),
+    }
+}
+
 /// The next message of a conversation.
 async fn heard(reader: &mut ReadHalf) -> Result<Message, Fault> {
     let Ok(heard) = timeout(READER_SILENT_FOR, read_message(reader)).await else {
-        let why = format_args!("the daemon said nothing for {} s", READER_SILENT_FOR.as_secs());
-        return Err(Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now));
+        return Err(silent("said"));
     };
     match heard? {
         Some(Message::Refuse(fault)) => Err(fault.seen_from_afar()),
         Some(message) => Ok(message),
         None => Err(ended()),
     }
+}
+
+fn silent(did: &str) -> Fault {
+    let why = format_args!("the daemon {did} nothing for {} s", READER_SILENT_FOR.as_secs());
+    Fault::new(FaultCode::TimedOut, Blame::Peer, why).hint(hint::Again::Now)
 }
 
 fn ended() -> Fault {
@@ -328,10 +379,6 @@ fn unknown() -> Fault {
 const LISTED_NAMES_MAX: u64 = 1 << 32;
 /// Bytes of the length of a name in a message.
 const NAME_LENGTH_BYTES: usize = 3;
-/// Conversations that may be lost in a row without a finding in any, and the pause behind the
-/// first; behind others it is longer.
-const LOST_IN_A_ROW_MAX: u32 = 5;
-const DIALLED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A conversation in which nothing was asked for so long is begun anew.
 const TALK_KEPT_FOR: Duration = Duration::from_secs(40);
 /// A daemon that is at work says so every few seconds. One that is silent for this long is gone.
@@ -378,17 +425,38 @@ mod tests {
             (vec![page(&[b"a", b"b", b"c"], false), page(&[b"d"], true)], "more names than"),
             (vec![found(&[0], true)], "in place of the names"),
             (vec![ReadingWord::Opened], "something else"),
+            (vec![page(&[], false); 40], "that say nothing"),
+            (vec![found(&[], false); 40], "that say nothing"),
         ] {
             let mut reader = said(pages).await;
-            let heard = hear_names(&mut reader, &mut 3, |_| ControlFlow::Continue(())).await;
+            let mut sink = |_| ControlFlow::Continue(());
+            let heard = hear_names(&mut reader, &mut 3, (&mut Vec::new(), &mut sink)).await;
             let fault = heard.expect_err(why);
             assert!(fault.code == FaultCode::Protocol && fault.message.contains(why), "{fault}");
         }
         let failed = FoundThing::Failed(Fault::new(FaultCode::Denied, Blame::Local, "no"));
         let refused = ReadingWord::Found(FoundNames { names: vec![FoundName { at: 0, found: failed }], last: true });
         let mut reader = said(vec![page(&[], false), refused]).await;
-        let heard = hear_names(&mut reader, &mut 3, |_| ControlFlow::Continue(())).await;
+        let mut sink = |_| ControlFlow::Continue(());
+        let heard = hear_names(&mut reader, &mut 3, (&mut Vec::new(), &mut sink)).await;
         assert_eq!(heard.expect("it goes on").expect_err("it is not listed").code, FaultCode::Denied);
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_was_lost_goes_on_behind_the_last_name() {
+        let (mut behind, mut given) = (Vec::new(), Vec::new());
+        let lost = vec![page(&[b"a", b"b"], false)];
+        let whole = vec![page(&[b"a", b"aa"], false), page(&[b"b", b"c"], true)];
+        for (pages, is_lost) in [(lost, true), (whole, false)] {
+            let mut reader = said(pages).await;
+            let mut sink = |names: Vec<Listed>| {
+                given.extend(names.into_iter().map(|listed| listed.name));
+                ControlFlow::Continue(())
+            };
+            let heard = hear_names(&mut reader, &mut 9, (&mut behind, &mut sink)).await;
+            assert_eq!(heard.is_err_and(|fault| fault.code == FaultCode::Lost), is_lost);
+        }
+        assert_eq!(given, [b"a", b"b", b"c"]);
     }
 
     #[tokio::test]
@@ -402,6 +470,7 @@ mod tests {
             (vec![found(&[0], true)], "no findings"),
             (vec![ReadingWord::Found(FoundNames { names: vec![seen], last: false })], "only looked at"),
             (vec![page(&[b"a"], true)], "something else"),
+            (vec![found(&[], false); 40], "that say nothing"),
         ] {
             let (mut reader, mut heard) = (said(words).await, [false; 2]);
             let order = NamesOrder { places: vec![4, 9], answered: Answered::Read };

@@ -7,9 +7,11 @@
 //! nothing: what the files should be is the client's to know.
 
 mod files;
+mod pace;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::PAGE_BYTES_MAX;
@@ -22,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use self::files::{NamesListed, ReadingTree};
+use self::pace::ReadingPace;
 use super::access::need;
 use super::admission::{buffers, memory_of, session_place};
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
@@ -30,10 +33,11 @@ use super::current::Current;
 use super::deputy::{LinkedSession, Outcome};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
+use super::rates::{Entered, RateClaim};
 use super::serve::{end_if_unwanted, transport_name};
 use super::shares::Share;
 use super::tallies::COMPLETE;
-use super::{ClientConfig, Daemon, RootConfig};
+use super::{ClientConfig, Daemon};
 use crate::api::{Stop, StopTrigger};
 use crate::random::nonce;
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
@@ -59,6 +63,7 @@ pub(super) struct Reading {
 /// back.
 struct ReadingHolds {
     _session: Share,
+    _rate: Entered,
     _linked: Option<LinkedSession>,
     _buffers: Buffers,
 }
@@ -87,6 +92,10 @@ pub(super) async fn admit(
         }
         None => None,
     };
+    let (sink, changes) = mpsc::unbounded_channel();
+    let (_rate, rate) = daemon.live.rates.enter(RateClaim::new(client, &[config], None), sink.clone());
+    // A deputy is told its share by the daemon.
+    let rate = _linked.as_ref().map_or(rate, |linked| linked.rate(sink));
     let place = daemon.live.places.take(config)?;
     let (set, _, base) = daemon.spot(root, path).await?;
     let _buffers = buffers(daemon, client.key, (needed, vec![place])).await?;
@@ -100,19 +109,14 @@ pub(super) async fn admit(
         named: root.to_owned(),
         direct: daemon.config.io,
         memory: ByteCount(memory),
-        rate: rate_cap(daemon, client, config),
+        pace: ReadingPace::new(rate, changes),
         audit: audit.clone(),
     };
     let tree = tree.opened().await?;
-    let holds = ReadingHolds { _session, _linked, _buffers };
+    let holds = ReadingHolds { _session, _rate, _linked, _buffers };
     let (uid, root) = (client.uid(), root.to_owned());
     let (client, key) = (client.name.clone(), client.key);
     Ok(Reading { client, key, peer, uid, what, root, tree, audit, stop, trigger, _holds: holds })
-}
-
-/// The rate at which files are read at most: the least of the caps that what is sent would have.
-fn rate_cap(daemon: &Daemon, client: &ClientConfig, root: &RootConfig) -> Option<u64> {
-    [daemon.config.rate, root.rate, client.rate].into_iter().flatten().min()
 }
 
 impl Reading {
@@ -148,7 +152,7 @@ impl Reading {
         daemon.live.tallies.ended(transport_name(Transport::Tcp), code);
         fault.iter().for_each(|fault| daemon.live.tallies.fault(&client, &what, fault));
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(&what), code, ..AuditRecord::default() };
-        audit.keep(AuditRecord { count: Some(files_read), ..record });
+        audit.keep(AuditRecord { count: Some(files_read), bytes: Some(counts.pace.bytes_committed), ..record });
     }
 
     /// Enters the list of sessions, and hears orders. What it holds is given back at the end.
@@ -165,11 +169,13 @@ impl Reading {
         let (needs, counter) = (Needs::of_reading(&root).of_user(uid), Arc::new(SessionCounter::default()));
         let (protection, transport) = (Protection::Private, transport_name(Transport::Tcp));
         let (receives, begun) = (false, Instant::now());
+        let counted = counter.clone();
         let live = Live { key, client, peer, what, protection, transport, receives, begun, needs, counter, trigger };
         let seat = daemon.live.enter(session, live);
         end_if_unwanted(current, &seat);
         let tree = Arc::new(tree);
-        let mut orders = ReadingOrders { tree, stop: stop.clone(), counts, writer: &mut control.writer };
+        let mut orders =
+            ReadingOrders { tree, stop: stop.clone(), counts, counter: counted, writer: &mut control.writer };
         orders.say(ReadingWord::Opened).await?;
         loop {
             let order = tokio::select! {
@@ -210,6 +216,8 @@ struct ReadingOrders<'c> {
     tree: Arc<ReadingTree>,
     stop: Stop,
     counts: &'c mut Counts,
+    /// Shows the same to the administrator.
+    counter: Arc<SessionCounter>,
     writer: &'c mut WriteHalf,
 }
 
@@ -289,23 +297,14 @@ impl ReadingOrders<'_> {
 
     /// Lists a directory. One that cannot be listed is a finding: others still can.
     async fn list(&mut self, dir: RelPath) -> Result<(), Fault> {
-        let mut listed = NamesListed::new(self.tree.clone(), dir);
+        let opening = NamesListed::open(self.tree.clone(), dir);
+        let mut listed = match self.while_it_reads(opening, &AtomicBool::default()).await? {
+            Ok(listed) => listed,
+            Err(fault) => return self.say_unlisted(fault).await,
+        };
+        let unwanted = listed.unwanted();
         loop {
-            let mut stop = self.stop.clone();
-            let next = {
-                let mut reading = std::pin::pin!(listed.next());
-                loop {
-                    tokio::select! {
-                        biased;
-                        code = stop.stopped() => return Err(ended_here(code)),
-                        next = &mut reading => break next,
-                        () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
-                            self.say(ReadingWord::Found(FoundNames { names: Vec::new(), last: false })).await?;
-                        }
-                    }
-                }
-            };
-            match next {
+            match self.while_it_reads(listed.next(), &unwanted).await? {
                 Ok(page) => {
                     let is_last = page.last;
                     self.say(ReadingWord::Names(page)).await?;
@@ -313,12 +312,41 @@ impl ReadingOrders<'_> {
                         return Ok(());
                     }
                 }
-                Err(fault) => {
-                    let names = vec![FoundName { at: 0, found: FoundThing::Failed(fault) }];
-                    return self.say(ReadingWord::Found(FoundNames { names, last: true })).await;
-                }
+                Err(fault) => return self.say_unlisted(fault).await,
             }
         }
+    }
+
+    async fn say_unlisted(&mut self, fault: Fault) -> Result<(), Fault> {
+        let names = vec![FoundName { at: 0, found: FoundThing::Failed(fault) }];
+        self.say(ReadingWord::Found(FoundNames { names, last: true })).await
+    }
+
+    /// Waits for names, and says now and then that it lives. If nobody hears that any more, or the
+    /// conversation is to end, the thread that reads is stopped, and awaited: it has what the
+    /// conversation holds.
+    async fn while_it_reads<T>(
+        &mut self,
+        reading: impl Future<Output = Result<T, Fault>>,
+        unwanted: &AtomicBool,
+    ) -> Result<Result<T, Fault>, Fault> {
+        let (mut stop, mut reading) = (self.stop.clone(), std::pin::pin!(reading));
+        let ended = loop {
+            tokio::select! {
+                biased;
+                code = stop.stopped() => break ended_here(code),
+                read = &mut reading => return Ok(read),
+                () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
+                    let sign = ReadingWord::Found(FoundNames { names: Vec::new(), last: false });
+                    if let Err(fault) = self.say(sign).await {
+                        break fault;
+                    }
+                }
+            }
+        };
+        unwanted.store(true, Ordering::Relaxed);
+        let _ = reading.await;
+        Err(ended)
     }
 
     /// Counts what was read, and what could not be.
@@ -333,6 +361,7 @@ impl ReadingOrders<'_> {
                 _ => {}
             }
         }
+        self.counter.set(*self.counts);
     }
 
     async fn say(&mut self, word: ReadingWord) -> Result<(), Fault> {

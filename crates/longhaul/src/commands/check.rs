@@ -43,6 +43,7 @@ pub(super) fn run(args: &CheckArgs, context: Context) -> Result<Exit, Error> {
     let ended = place(args).and_then(|place| match place {
         CheckPlace::Here(dir) => prepare(args, dir, &layers)?.run(out()),
         CheckPlace::There(daemon, text) => {
+            need_no_reading(args)?;
             let keys = settings::keys(&args.keys, &layers)?;
             let manifest = Path::new(&args.manifest);
             far::FarCheck::prepare(manifest, (&daemon, text), &keys, (talk, context))?.run(out())
@@ -70,6 +71,19 @@ fn place(args: &CheckArgs) -> Result<CheckPlace<'_>, Error> {
             let hint = "run it on the host that has the files, or serve them, and name them as lh://HOST/ROOT/PATH";
             Err(Error::Combination { why, hint })
         }
+    }
+}
+
+/// Refuses options of how this host reads: a daemon reads as its own configuration says.
+fn need_no_reading(args: &CheckArgs) -> Result<(), Error> {
+    let (devices, buffers) = (&args.devices, &args.buffers);
+    let given = [&devices.depth, &devices.io, &devices.engine, &devices.pin, &buffers.chunk_size, &buffers.memory];
+    match given.into_iter().any(Option::is_some) {
+        true => Err(Error::Combination {
+            why: "options of memory and disks are for files of this host, and a daemon reads with its own",
+            hint: "leave them out, or set them in the configuration of the daemon",
+        }),
+        false => Ok(()),
     }
 }
 

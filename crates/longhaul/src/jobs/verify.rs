@@ -3,7 +3,7 @@
 //!
 //! `batch` judges some files, `ground` looks at them and reads them, `shard` has the names and
 //! digests of a shard, `opening` finds both, `doubt` judges whether losses are to be believed,
-//! `orders` are what it was told.
+//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told.
 //! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
 //! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
 //! in hand. Must not know the command line.
@@ -11,11 +11,13 @@
 mod batch;
 mod doubt;
 mod ground;
+mod halting;
 mod opening;
 mod orders;
 mod shard;
+mod trials;
 
-use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +35,10 @@ use tokio::time::{Instant, sleep};
 
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
+use self::halting::{stop_in_time, wait};
 pub use self::orders::{AbsenceUse, ChangedUse, VerifyOrders, VerifyUntil};
 use self::shard::{NamesBatch, ShardFiles};
+use self::trials::VerifyTrials;
 use super::faults::fault_of_jobs;
 use super::mover::{Halt, KeyRing, random};
 use super::queue::SharedQueue;
@@ -79,6 +83,8 @@ pub struct ShardRead {
     pub files_bad: u64,
     /// Files that somebody wrote to, and that are passed over.
     pub files_passed_over: u64,
+    /// The place behind the last name that is noted.
+    reached: u64,
 }
 
 /// The end of a reading.
@@ -88,7 +94,7 @@ pub enum ShardReadEnd {
     Through,
     /// It goes on there another time.
     GivenBack,
-    /// Something of it cannot be read, which was told: it is tried again in a while.
+    /// Something of it cannot be read, for which the fault was told: it is tried again in a while.
     Failed,
     /// Another verifier has it, or a mover moves it again.
     Gone,
@@ -130,7 +136,7 @@ impl Verifier {
 
     async fn read_shards(&self, mut stopping: Halt) -> Result<VerifyEnd, Fault> {
         let begun = self.transact(|rows| rows.now()).await?;
-        let (mut watch, mut end, mut failed_in_a_row) = (LossWatch::default(), VerifyEnd::default(), 0);
+        let (mut trials, mut end) = (VerifyTrials::default(), VerifyEnd::default());
         loop {
             if let Some(code) = *stopping.borrow() {
                 return Ok(VerifyEnd { early: Some(code), ..end });
@@ -139,20 +145,25 @@ impl Verifier {
             let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, begun, id };
             match self.transact(move |rows| take_to_verify(rows, &ask)).await? {
                 VerifyTurn::Shard(given) => {
-                    let mut read = ShardRead::of(given.shard.id);
-                    let tried = self.read_shard((&given, id), (&mut read, &mut watch), &mut stopping).await;
-                    let Err(fault) = self.leave((&given, id), tried).await? else {
-                        failed_in_a_row = 0;
+                    let mut read = ShardRead::of(&given);
+                    let tried = self.read_shard((&given, id), (&mut read, &mut trials), &mut stopping).await;
+                    let Err(fault) = self.leave((&given, id, read.reached), tried).await? else {
+                        trials.failed_in_a_row = 0;
                         self.observer.shard_read(&read);
                         continue;
                     };
-                    failed_in_a_row += 1;
-                    if failed_in_a_row == FAILED_SHARDS_MAX {
+                    let is_failed = read.end == ShardReadEnd::Failed;
+                    trials.failed_in_a_row += u32::from(is_failed);
+                    if trials.failed_in_a_row == FAILED_SHARDS_MAX {
                         return Err(fault);
                     }
                     self.observer.trouble(&fault);
-                    self.observer.shard_read(&ShardRead { end: ShardReadEnd::Failed, ..read });
-                    end.failed.get_or_insert(fault.code);
+                    self.observer.shard_read(&read);
+                    if is_failed {
+                        end.failed.get_or_insert(fault.code);
+                    } else {
+                        wait(sleep(trials.pause()), &mut stopping).await;
+                    }
                 }
                 VerifyTurn::NothingDue(_) if self.orders.until == VerifyUntil::NothingDue => return Ok(end),
                 VerifyTurn::NothingDue(due) => {
@@ -167,66 +178,94 @@ impl Verifier {
     async fn read_shard(
         &self,
         (given, id): (&VerifyShard, ClaimId),
-        (read, watch): (&mut ShardRead, &mut LossWatch),
+        (read, trials): (&mut ShardRead, &mut VerifyTrials),
         stopping: &mut Halt,
     ) -> Result<Result<(), Fault>, Fault> {
+        // To find and ask a daemon may take longer than a lease.
         let opened = tokio::select! {
-            opened = self.files_of(given) => opened?,
-            _ = stopping.wait_for(Option::is_some) => {
-                let news = news_of(given, id, (given.entry, VerifyNext::GivesBack), BatchFindings::default());
-                self.note(news).await?;
-                read.end = ShardReadEnd::GivenBack;
-                return Ok(Ok(()));
-            }
+            opened = self.while_kept((given, id, given.entry), self.files_of(given)) => opened,
+            _ = stopping.wait_for(Option::is_some) => return self.stop_here((given, id), read).await.map(Ok),
         };
         let mut files = match opened {
-            Ok(files) => files,
-            Err(fault) => return self.give_back((given, id, given.entry), fault).await,
+            None => return Ok(read.gone()),
+            Some(opened) => match opened? {
+                Ok(files) => files,
+                Err(fault) => return self.give_back((given, id), (read, trials), fault).await.map(Err),
+            },
         };
         if let Some(fault) = files.damage() {
             self.observer.trouble(&fault);
         }
-        let mut entry = given.entry;
         loop {
-            let batch = files.batch(entry, self.batch_bytes());
-            let begun = Instant::now();
-            let looked = tokio::select! {
-                looked = self.look_at(&files, &batch, stopping.clone()) => looked,
-                () = self.keep_lease((given, id, entry)) => {
-                    read.end = ShardReadEnd::Gone;
-                    return Ok(Ok(()));
-                }
-            };
-            let believed = match looked {
-                Ok(Some(findings)) => self.believe(watch, (given, &files), findings).await,
-                Ok(None) => {
-                    let news = news_of(given, id, (entry, VerifyNext::GivesBack), BatchFindings::default());
-                    self.note(news).await?;
-                    read.end = ShardReadEnd::GivenBack;
-                    return Ok(Ok(()));
-                }
-                Err(fault) => Err(fault),
-            };
-            let findings = match believed {
-                Ok(findings) => findings,
-                Err(fault) => return self.give_back((given, id, entry), fault).await,
-            };
-            entry = batch.end;
-            let (is_through, bytes) = (files.is_through(entry), findings.bytes);
-            read.add(&findings);
-            self.tell_bad(given, &findings);
-            if self.note_findings((given, id), entry, (&mut files, findings)).await? == VerifyHeard::Gone {
-                read.end = ShardReadEnd::Gone;
-                return Ok(Ok(()));
-            }
-            // The transfers keep the rate by themselves, but for their beginnings.
-            if let Some(budget) = self.orders.budget {
-                wait(sleep(time_of(bytes, budget).saturating_sub(begun.elapsed())), stopping).await;
-            }
-            if is_through {
-                return Ok(Ok(()));
+            let read_on = self.read_batch((given, id), &mut files, (&mut *read, &mut *trials), stopping).await?;
+            if let ControlFlow::Break(ended) = read_on {
+                return Ok(ended);
             }
         }
+    }
+
+    /// Reads the next names of a shard, and waits as long as they take at the budget. Breaks off
+    /// with the end of the shard.
+    async fn read_batch(
+        &self,
+        (given, id): (&VerifyShard, ClaimId),
+        files: &mut ShardFiles,
+        (read, trials): (&mut ShardRead, &mut VerifyTrials),
+        stopping: &mut Halt,
+    ) -> Result<ControlFlow<Result<(), Fault>>, Fault> {
+        let (batch, begun) = (files.batch(read.reached, self.batch_bytes()), Instant::now());
+        let (whole, halt) = (&*files, stopping.clone());
+        let judged = async {
+            match self.look_at(whole, &batch, halt).await? {
+                Some(findings) => self.believe(&mut trials.watch, (given, whole), findings).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let findings = match self.while_kept((given, id, read.reached), judged).await {
+            None => return Ok(ControlFlow::Break(read.gone())),
+            Some(Ok(None)) => return self.stop_here((given, id), read).await.map(|()| ControlFlow::Break(Ok(()))),
+            Some(Ok(Some(findings))) => findings,
+            Some(Err(fault)) => {
+                let fault = self.give_back((given, id), (read, trials), fault).await?;
+                return Ok(ControlFlow::Break(Err(fault)));
+            }
+        };
+        let (is_through, bytes) = (files.is_through(batch.end), findings.bytes);
+        read.add(&findings);
+        self.tell_bad(given, &findings);
+        if self.note_findings((given, id), batch.end, (files, findings)).await? == VerifyHeard::Gone {
+            return Ok(ControlFlow::Break(read.gone()));
+        }
+        read.reached = batch.end;
+        trials.goes_on();
+        // The transfers keep the rate by themselves, but for their beginnings and for holes.
+        let taken = self.orders.budget.map_or(Duration::ZERO, |budget| time_of(bytes, budget));
+        let pause = wait(sleep(taken.saturating_sub(begun.elapsed())), stopping);
+        if is_through {
+            // Nobody keeps it any more.
+            pause.await;
+            return Ok(ControlFlow::Break(Ok(())));
+        }
+        Ok(match self.while_kept((given, id, read.reached), pause).await {
+            Some(()) => ControlFlow::Continue(()),
+            None => ControlFlow::Break(read.gone()),
+        })
+    }
+
+    /// Does some work, and says meanwhile that it lives. `None`: the shard is another's.
+    async fn while_kept<T>(&self, kept: (&VerifyShard, ClaimId, u64), work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.keep_lease(kept) => None,
+        }
+    }
+
+    /// Gives a shard back as the verifier is to stop.
+    async fn stop_here(&self, (given, id): (&VerifyShard, ClaimId), read: &mut ShardRead) -> Result<(), Fault> {
+        let next = (read.reached, VerifyNext::GivesBack);
+        self.note(news_of(given, id, next, BatchFindings::default())).await?;
+        read.end = ShardReadEnd::GivenBack;
+        Ok(())
     }
 
     /// Reads a batch, unless it has a file that is never through in the time of the orders.
@@ -252,7 +291,9 @@ impl Verifier {
         findings: BatchFindings,
     ) -> Result<BatchFindings, Fault> {
         let glance = BatchLosses::of(&findings, |found| is_known_bad(&given.bad, found));
-        let (before, mark, use_of) = (watch.clone(), files.mark(), self.orders.absences);
+        // A disk may go while a shard of large files is read.
+        let mark = if glance.has_none() { files.mark_now().await } else { files.mark() };
+        let (before, use_of) = (watch.clone(), self.orders.absences);
         blocking(move || before.judge(glance, &mark, use_of)).await??;
         watch.add(glance);
         Ok(findings)
@@ -319,24 +360,31 @@ impl Verifier {
         }
     }
 
-    /// Gives a shard back behind a fault of it: others go first for a while.
+    /// Gives a shard back behind a fault, which it returns. Behind one of the shard, others go
+    /// first for a while.
     async fn give_back(
         &self,
-        (given, id, entry): (&VerifyShard, ClaimId, u64),
+        (given, id): (&VerifyShard, ClaimId),
+        (read, trials): (&mut ShardRead, &mut VerifyTrials),
         fault: Fault,
-    ) -> Result<Result<(), Fault>, Fault> {
-        self.note(news_of(given, id, (entry, VerifyNext::Fails), BatchFindings::default())).await?;
-        Ok(Err(fault))
+    ) -> Result<Fault, Fault> {
+        let (end, next) = match trials.may_pass(&fault, self.orders.until) {
+            true => (ShardReadEnd::GivenBack, VerifyNext::GivesBack),
+            false => (ShardReadEnd::Failed, VerifyNext::Fails),
+        };
+        self.note(news_of(given, id, (read.reached, next), BatchFindings::default())).await?;
+        read.end = end;
+        Ok(fault)
     }
 
     /// Gives a shard back if it ended with a fault that ends the verifier.
     async fn leave(
         &self,
-        (given, id): (&VerifyShard, ClaimId),
+        (given, id, reached): (&VerifyShard, ClaimId, u64),
         tried: Result<Result<(), Fault>, Fault>,
     ) -> Result<Result<(), Fault>, Fault> {
         if tried.is_err() {
-            let news = news_of(given, id, (given.entry, VerifyNext::GivesBack), BatchFindings::default());
+            let news = news_of(given, id, (reached, VerifyNext::GivesBack), BatchFindings::default());
             if let Err(error) = self.queue.transact(move |rows| note_verified(rows, &news)).await {
                 tracing::debug!(%error, "the shard waits until the lease of its verifier has passed");
             }
@@ -376,9 +424,15 @@ pub struct VerifyEnd {
 }
 
 impl ShardRead {
-    fn of(shard: ShardId) -> ShardRead {
-        let end = ShardReadEnd::Through;
-        ShardRead { shard, end, files: 0, bytes: 0, files_first: 0, files_bad: 0, files_passed_over: 0 }
+    fn of(given: &VerifyShard) -> ShardRead {
+        let (shard, end, reached) = (given.shard.id, ShardReadEnd::Through, given.entry);
+        ShardRead { shard, end, files: 0, bytes: 0, files_first: 0, files_bad: 0, files_passed_over: 0, reached }
+    }
+
+    /// Another has the shard, which is no fault.
+    fn gone(&mut self) -> Result<(), Fault> {
+        self.end = ShardReadEnd::Gone;
+        Ok(())
     }
 
     fn add(&mut self, findings: &BatchFindings) {
@@ -400,40 +454,6 @@ fn takes_too_long(item: &Item, time: Duration) -> Fault {
     Fault::new(FaultCode::TimedOut, Blame::Local, message)
         .about(shown)
         .hint_in_words("let --max-time or --budget be larger: a file that was broken off begins anew")
-}
-
-/// Says when to stop: as somebody asks for it, or as the time is over.
-async fn stop_in_time(
-    mut halt: Halt,
-    time_max: Option<Duration>,
-    stopper: &watch::Sender<Option<FaultCode>>,
-) -> Infallible {
-    let deadline = async {
-        match time_max {
-            Some(time) => sleep(time).await,
-            None => std::future::pending().await,
-        }
-    };
-    let asked = async {
-        match halt.wait_for(Option::is_some).await.map(|code| *code) {
-            Ok(Some(code)) => code,
-            _ => std::future::pending().await,
-        }
-    };
-    let code = tokio::select! {
-        code = asked => code,
-        () = deadline => FaultCode::TimedOut,
-    };
-    stopper.send_replace(Some(code));
-    std::future::pending().await
-}
-
-/// Waits for this, or until it is to stop.
-async fn wait(time: impl Future<Output = ()>, stopping: &mut Halt) {
-    tokio::select! {
-        () = time => {}
-        _ = stopping.wait_for(Option::is_some) => {}
-    }
 }
 
 /// Runs work that may wait on a thread for it.

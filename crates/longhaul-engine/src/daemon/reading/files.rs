@@ -5,7 +5,10 @@
 //! be.
 
 use std::collections::{HashMap, HashSet};
+use std::iter::Peekable;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use longhaul_core::limits::READING_NAMES_MAX;
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList, RelPath};
@@ -13,11 +16,12 @@ use longhaul_disk::{DirectMode, FsSource, Lister, SourceTree, Standing, TargetSe
 use longhaul_proto::wire::message::{FoundName, FoundThing, Listing, ReadOrder};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::api::{Event, FileEvent, FileStatus, Observer, RATE_MIN, Settings, Stop};
+use super::pace::{ReadingPace, begun_at_once, owed};
+use crate::api::{Event, FileEvent, FileStatus, Observer, Settings, Stop, StopTrigger};
 use crate::client::digests::digest_tree;
 use crate::daemon::audit::SessionAudit;
 use crate::daemon::audit::source::RecordedSource;
-use crate::name_page::name_page;
+use crate::name_page::{NAMES_BYTES, name_page};
 use crate::workers::blocking;
 
 /// The files of a root as a conversation reaches them.
@@ -30,8 +34,8 @@ pub(super) struct ReadingTree {
     pub(super) direct: DirectMode,
     /// Bytes of buffers.
     pub(super) memory: ByteCount,
-    /// The rate at which files are read at most, bytes/s. `None`: as fast as it goes.
-    pub(super) rate: Option<u64>,
+    /// The rate at which files are read at most.
+    pub(super) pace: ReadingPace,
     /// Each file that is opened is recorded.
     pub(super) audit: Arc<SessionAudit>,
 }
@@ -47,7 +51,10 @@ impl ReadingTree {
             match self.set.stat(&self.base)? {
                 Some(Standing::Dir { .. }) => Ok(self),
                 Some(_) => refused(FaultCode::InTheWay, "it is a link, or no directory"),
-                None => refused(FaultCode::NotFound, "there is no such directory"),
+                None => match self.away() {
+                    Some(fault) => Err(fault),
+                    None => refused(FaultCode::NotFound, "there is no such directory"),
+                },
             }
         })
         .await
@@ -85,24 +92,27 @@ impl ReadingTree {
         sink: UnboundedSender<FoundName>,
         stop: Stop,
     ) -> Result<(), Fault> {
-        let unread = Arc::new(Unread { places: Mutex::new(places(order.names)), sink });
+        let asked = order.rate;
+        let (stray, strayed) = Stop::new();
+        let unread = Arc::new(Unread::new(self.clone(), order.names, (sink, stray)));
         let (tree, files, going) = (self.clone(), unread.clone(), stop.clone());
         // A directory in the list would mean everything in it.
         let names = blocking(move || {
             let looked = files.names().into_iter().map(|name| {
                 need_going(&going)?;
-                let found = tree.look(&name);
-                let is_file = matches!(found, FoundThing::File { .. });
-                if !is_file {
-                    files.found(&name, found);
+                match tree.look(&name) {
+                    FoundThing::File { bytes, .. } => Ok(Some((name, bytes))),
+                    found => {
+                        files.found(&name, found);
+                        Ok(None)
+                    }
                 }
-                Ok(is_file.then_some(name))
             });
             looked.filter_map(Result::transpose).collect::<Result<Vec<_>, Fault>>()
         });
-        let names = names.await?;
-        if !names.is_empty() {
-            digest_tree(self.source(), self.settings(&names, order.rate), unread.clone(), stop.clone()).await?;
+        let mut names = names.await?.into_iter().peekable();
+        while names.peek().is_some() {
+            self.read_some((&mut names, asked), &unread, (stop.clone(), &strayed)).await?;
         }
         let tree = self.clone();
         blocking(move || {
@@ -119,16 +129,47 @@ impl ReadingTree {
         .await
     }
 
+    /// Reads the next of these files at the rate of now: those that are read in some seconds, one
+    /// at least. Takes as long as they take at that rate.
+    async fn read_some(
+        self: &Arc<ReadingTree>,
+        (names, asked): (&mut Peekable<impl Iterator<Item = (RelPath, u64)>>, u64),
+        unread: &Arc<Unread>,
+        (mut stop, strayed): (Stop, &Stop),
+    ) -> Result<(), Fault> {
+        let (rate, begun) = (self.pace.now(asked), Instant::now());
+        let (most, mut bytes, mut some) = (rate.map_or(u64::MAX, begun_at_once), 0_u64, Vec::new());
+        while let Some((name, len)) = names.next_if(|(_, len)| bytes == 0 || bytes.saturating_add(*len) <= most) {
+            bytes = bytes.saturating_add(len);
+            some.push(name);
+        }
+        let before = unread.bytes.load(Ordering::Relaxed);
+        let either = stop.clone().or(strayed.clone());
+        let read = digest_tree(self.source(), self.settings(&some, rate), unread.clone(), either).await;
+        if strayed.pulled().is_some() {
+            let why = "a file became a directory as it was to be read";
+            return Err(Fault::new(FaultCode::Changed, Blame::Local, why).about(self.base.escaped()));
+        }
+        read?;
+        if let Some(rate) = rate {
+            let bytes = unread.bytes.load(Ordering::Relaxed).saturating_sub(before);
+            tokio::select! {
+                _ = stop.stopped() => {}
+                () = tokio::time::sleep(owed(bytes, rate, begun)) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn source(&self) -> Arc<dyn SourceTree> {
         let source = FsSource::beneath(vec![(self.set.clone(), self.base.clone(), true)], self.direct);
         RecordedSource::over(Arc::new(source.called([&*self.named])), self.audit.clone())
     }
 
-    fn settings(&self, names: &[RelPath], asked: u64) -> Settings {
-        let asked = (asked > 0).then_some(asked);
+    fn settings(&self, names: &[RelPath], rate: Option<u64>) -> Settings {
         Settings {
             files_from: Some(Arc::new(PathList::new(names))),
-            rate: [asked, self.rate].into_iter().flatten().min().map(|rate| rate.max(RATE_MIN)),
+            rate,
             memory: self.memory,
             io: self.direct,
             ..Settings::default()
@@ -140,7 +181,8 @@ impl ReadingTree {
             let path =
                 self.base.concat(name).map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
             Ok(match self.set.stat(&path)? {
-                None => FoundThing::Absent,
+                // It may stand on a target that is not there.
+                None => self.away().map_or(FoundThing::Absent, FoundThing::Failed),
                 Some(Standing::File { len, meta, .. }) => FoundThing::File { bytes: len, mtime: meta.mtime },
                 Some(Standing::Symlink { target, .. }) => FoundThing::Link { target },
                 Some(Standing::Dir { .. }) => FoundThing::Dir,
@@ -148,6 +190,20 @@ impl ReadingTree {
             })
         };
         looked().unwrap_or_else(FoundThing::Failed)
+    }
+
+    /// The fault of a name that may stand on a missing target, by whose code the other side knows
+    /// that nothing is known of the name. `None`: no target is missing.
+    fn away(&self) -> Option<Fault> {
+        self.set.away().map(|error| Fault { code: FaultCode::TargetFailed, ..error.fault() })
+    }
+
+    /// The fault of a file that was not read. A body of a striped one may be on a missing target.
+    fn unread(&self, fault: Fault) -> Fault {
+        match fault.code {
+            FaultCode::Unsupported => self.away().unwrap_or(fault),
+            _ => fault,
+        }
     }
 }
 
@@ -172,17 +228,30 @@ fn came_meanwhile(name: &RelPath) -> Fault {
     Fault::new(FaultCode::Changed, Blame::Local, why).about(name.escaped())
 }
 
-fn places(names: Vec<RelPath>) -> HashMap<RelPath, u32> {
-    names.into_iter().zip(0..).collect()
-}
-
 /// The names of an order that were not told yet. Hears of the files that the engine reads.
 struct Unread {
+    tree: Arc<ReadingTree>,
+    /// All names of the order.
+    asked: HashSet<RelPath>,
     places: Mutex<HashMap<RelPath, u32>>,
+    /// Bytes of files that were read.
+    bytes: AtomicU64,
     sink: UnboundedSender<FoundName>,
+    /// Ends a reading of files that nobody asked about.
+    stray: StopTrigger,
 }
 
 impl Unread {
+    fn new(
+        tree: Arc<ReadingTree>,
+        names: Vec<RelPath>,
+        (sink, stray): (UnboundedSender<FoundName>, StopTrigger),
+    ) -> Unread {
+        let asked = names.iter().cloned().collect();
+        let places = Mutex::new(names.into_iter().zip(0..).collect());
+        Unread { tree, asked, places, bytes: AtomicU64::new(0), sink, stray }
+    }
+
     /// The names, in their order.
     fn names(&self) -> Vec<RelPath> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,8 +276,13 @@ impl Observer for Unread {
         match (status, b3) {
             // What stands there now is looked for at the end.
             (FileStatus::Failed(fault), _) if is_absence(fault.code) => {}
-            (FileStatus::Failed(fault), _) => self.found(&path, FoundThing::Failed(fault)),
-            (_, Some(b3)) => self.found(&path, FoundThing::Read { bytes, b3 }),
+            (FileStatus::Failed(fault), _) => self.found(&path, FoundThing::Failed(self.tree.unread(fault))),
+            // A directory has come in place of a file, and the list means everything in it.
+            (_, Some(_)) if !self.asked.contains(&path) => self.stray.stop(FaultCode::Changed),
+            (_, Some(b3)) => {
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.found(&path, FoundThing::Read { bytes, b3 });
+            }
             (_, None) => {}
         }
     }
@@ -221,16 +295,40 @@ fn is_absence(code: FaultCode) -> bool {
 
 /// The names of a directory, a page at a time.
 pub(super) struct NamesListed {
-    tree: Arc<ReadingTree>,
-    dir: RelPath,
-    /// `None` before the first page.
+    /// `None`: it is no directory, or over.
     lister: Option<Lister>,
+    unwanted: Arc<AtomicBool>,
+    /// Bytes of names that are held between pages.
+    held: usize,
 }
 
 impl NamesListed {
     /// Nothing is listed yet.
-    pub(super) fn new(tree: Arc<ReadingTree>, dir: RelPath) -> NamesListed {
-        NamesListed { tree, dir, lister: None }
+    ///
+    /// # Errors
+    /// The fault of a directory that cannot be listed.
+    pub(super) async fn open(tree: Arc<ReadingTree>, dir: RelPath) -> Result<NamesListed, Fault> {
+        // Nothing else is read meanwhile. Each reading of a large directory costs as much as the
+        // first, and with more memory there are fewer.
+        let half = usize::try_from(tree.memory.get() / 2).unwrap_or(usize::MAX);
+        let held = half.clamp(LISTED_BYTES, NAMES_BYTES);
+        let lister = blocking(move || {
+            let path = tree.base.concat(&dir);
+            let path = path.map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
+            match (tree.set.stat(&path)?, tree.away()) {
+                (Some(Standing::Dir { .. }), _) => Ok(Some(Lister::new(&tree.set, &path)?)),
+                (None, Some(fault)) => Err(fault),
+                _ => Ok(None),
+            }
+        });
+        let lister = lister.await?;
+        let unwanted = lister.as_ref().map_or_else(Arc::default, Lister::unwanted);
+        Ok(NamesListed { lister, unwanted, held })
+    }
+
+    /// The flag that ends a page which is being read.
+    pub(super) fn unwanted(&self) -> Arc<AtomicBool> {
+        self.unwanted.clone()
     }
 
     /// The next page. One that is no directory has no names.
@@ -238,24 +336,14 @@ impl NamesListed {
     /// # Errors
     /// The fault of a directory that cannot be listed.
     pub(super) async fn next(&mut self) -> Result<Listing, Fault> {
-        let (tree, dir, lister) = (self.tree.clone(), self.dir.clone(), self.lister.take());
+        let Some(mut lister) = self.lister.take() else { return Ok(Listing { names: Vec::new(), last: true }) };
+        let held = self.held;
         let read = blocking(move || {
-            let mut lister = match lister {
-                Some(lister) => lister,
-                None => {
-                    let path = tree.base.concat(&dir);
-                    let path = path.map_err(|error| Fault::new(FaultCode::Unsupported, Blame::Peer, error))?;
-                    if !matches!(tree.set.stat(&path)?, Some(Standing::Dir { .. })) {
-                        return Ok((Listing { names: Vec::new(), last: true }, None));
-                    }
-                    Lister::new(&tree.set, &path)?
-                }
-            };
-            let names = name_page(&mut lister, LISTED_BYTES)?;
-            Ok((Listing { names, last: lister.is_over() }, Some(lister)))
+            let names = name_page(&mut lister, held)?;
+            Ok((Listing { names, last: lister.is_over() }, lister))
         });
         let (page, lister) = read.await?;
-        self.lister = lister;
+        self.lister = Some(lister);
         Ok(page)
     }
 }

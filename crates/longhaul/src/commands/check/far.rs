@@ -154,9 +154,9 @@ async fn find_extra<W: Write>(
     stop: &Stop,
     telling: &mut CheckTelling<W>,
 ) -> Result<(), Fault> {
-    let (mut waiting, mut waiting_bytes) = (vec![RelPath::root()], 0);
+    let (mut waiting, mut waiting_bytes) = (vec![RelPath::root()], cost_of(&RelPath::root()));
     while let Some(dir) = waiting.pop() {
-        waiting_bytes -= dir.as_bytes().len();
+        waiting_bytes -= cost_of(&dir);
         let sink = |names: Vec<Listed>| {
             for listed in names {
                 let path = match dir.join(&listed.name) {
@@ -169,7 +169,7 @@ async fn find_extra<W: Write>(
                 };
                 match listed.kind {
                     ListedKind::Dir => {
-                        waiting_bytes += path.as_bytes().len();
+                        waiting_bytes += cost_of(&path);
                         waiting.push(path);
                     }
                     ListedKind::File if !expected.has(&path) => telling.found(&path, Checked::Extra, 0, None),
@@ -193,5 +193,12 @@ async fn find_extra<W: Write>(
     Ok(())
 }
 
-/// Bytes of the paths of directories that wait to be listed: millions of them.
+/// Bytes that a directory takes which waits.
+fn cost_of(dir: &RelPath) -> usize {
+    dir.as_bytes().len() + DIR_WAITING_BYTES
+}
+
+/// Bytes of a directory that waits besides those of its path: of its places in memory.
+const DIR_WAITING_BYTES: usize = 64;
+/// Bytes of directories that wait to be listed: a million of them and more.
 const DIRS_WAITING_BYTES_MAX: usize = 256 << 20;

@@ -124,8 +124,8 @@ impl BatchFindings {
     }
 
     fn compare(&mut self, item: &Item, (bytes, b3): (u64, Hash32), known: Option<Hash32>, rules: ReadRules) {
-        // A daemon may say anything.
-        self.bytes = self.bytes.saturating_add(bytes);
+        // A daemon may say anything, and the verifier waits as long as these bytes take.
+        self.bytes = self.bytes.saturating_add(bytes.min(item.bytes()));
         match known {
             _ if matches!(item.kind, ItemKind::File { bytes: Some(given) } if given != bytes) => {
                 let why = format!("{bytes} bytes of it were read, and it was delivered with {}", item.bytes());
@@ -210,6 +210,17 @@ mod tests {
 
     use super::super::ground::thing_here;
     use super::*;
+
+    #[test]
+    fn no_more_bytes_count_as_read_than_the_manifest_has() {
+        let rules = ReadRules { budget: Some(1), memory: None, changed: ChangedUse::Bad };
+        let item = |len| Item::file(RelPath::new("f").unwrap(), Some(len), Default::default());
+        let mut findings = BatchFindings::default();
+        findings.compare(&item(7), (u64::MAX, [1; 32]), Some([1; 32]), rules);
+        findings.compare(&item(5), (5, [1; 32]), Some([1; 32]), rules);
+        assert_eq!((findings.bytes, findings.bad.len(), findings.well.len()), (12, 1, 1));
+        assert_eq!(findings.bad[0].kind, BadKind::Unread);
+    }
 
     #[test]
     fn a_file_that_was_cut_is_damaged_if_its_time_says_that_nobody_wrote_it() {

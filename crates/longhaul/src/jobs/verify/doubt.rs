@@ -35,6 +35,11 @@ impl BatchLosses {
         let (all, known) = all.fold((0, 0), |(all, known), found| (all + 1, known + u64::from(is_known(found))));
         BatchLosses { absent: all - known, present: findings.files.saturating_sub(all) }
     }
+
+    /// Whether names are lost and nothing stands.
+    pub(super) fn has_none(self) -> bool {
+        self.absent > 0 && self.present == 0
+    }
 }
 
 /// The last names that a verifier looked at.

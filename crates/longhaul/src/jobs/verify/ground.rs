@@ -38,6 +38,8 @@ pub(super) enum FilesGround {
 /// A directory at a daemon.
 pub(super) struct FarGround {
     reading: AsyncMutex<FarReading>,
+    remote: Remote,
+    path: RemotePath,
     /// The path beneath it beneath which the files stand.
     onto: RelPath,
 }
@@ -57,11 +59,8 @@ impl FarGround {
         stop: &Stop,
     ) -> Result<(FarGround, PlaceMark), Fault> {
         let reading = FarReading::open(remote.clone(), path.clone(), stop).await?;
-        // Without it a few losses are doubted.
-        let whereabouts = locate(remote, path, stop.clone()).await.ok();
-        let marks = whereabouts.map(|whereabouts| whereabouts.at.concat());
-        let mark = marks.map_or(PlaceMark::Unknown, |marks| PlaceMark::Told(blake3::hash(&marks).to_hex().to_string()));
-        Ok((FarGround { reading: AsyncMutex::new(reading), onto }, mark))
+        let mark = mark_of(&remote, &path, stop).await;
+        Ok((FarGround { reading: AsyncMutex::new(reading), remote, path, onto }, mark))
     }
 
     fn paths(&self, names: &[RelPath]) -> Result<Vec<RelPath>, Fault> {
@@ -70,11 +69,31 @@ impl FarGround {
     }
 }
 
+/// The mark by which a daemon's directory is known again. Without one a few losses are doubted.
+async fn mark_of(remote: &Remote, path: &RemotePath, stop: &Stop) -> PlaceMark {
+    let whereabouts = locate(remote.clone(), path.clone(), stop.clone()).await.ok();
+    let marks = whereabouts.map(|whereabouts| whereabouts.at.concat());
+    marks.map_or(PlaceMark::Unknown, |marks| PlaceMark::Told(blake3::hash(&marks).to_hex().to_string()))
+}
+
 impl FilesGround {
+    /// The mark that a daemon tells now. `None`: it is a directory of this host.
+    pub(super) async fn mark_now(&self) -> Option<PlaceMark> {
+        match self {
+            FilesGround::Here(_) => None,
+            FilesGround::There(far) => {
+                // A signal ends it by dropping it.
+                let (_trigger, stop) = Stop::new();
+                Some(mark_of(&far.remote, &far.path, &stop).await)
+            }
+        }
+    }
+
     /// Says what has these names. Nothing is read.
     ///
     /// # Errors
-    /// The fault of a daemon. That of one name is the finding on it.
+    /// The fault of a daemon, and of a target that it misses. That of one name is the finding on
+    /// it.
     pub(super) async fn look(&self, names: Vec<RelPath>, stop: &Stop) -> Result<Vec<FoundThing>, Fault> {
         match self {
             FilesGround::Here(top) => {
@@ -87,6 +106,7 @@ impl FilesGround {
                 for names in far.paths(&names)?.chunks(READING_NAMES_MAX) {
                     found.extend(reading.look(names, stop).await?);
                 }
+                need_whole(&found)?;
                 Ok(found)
             }
         }
@@ -108,19 +128,33 @@ impl FilesGround {
             FilesGround::Here(top) => read_here(top, names, rules, stop.clone()).await,
             FilesGround::There(far) => {
                 let (mut reading, mut read) = (far.reading.lock().await, BTreeMap::new());
+                let mut away = None;
                 let paths = far.paths(&names)?;
                 for (names, paths) in names.chunks(READING_NAMES_MAX).zip(paths.chunks(READING_NAMES_MAX)) {
                     let sink = |at: usize, found| {
+                        if away.is_none() {
+                            away = need_whole(std::slice::from_ref(&found)).err();
+                        }
                         if let (Some(name), Some(found)) = (names.get(at), file_read(found)) {
                             read.insert(name.clone(), found);
                         }
                     };
                     reading.read((paths, rules.budget), stop, sink).await?;
                 }
-                Ok(read)
+                away.map_or(Ok(read), Err)
             }
         }
     }
+}
+
+/// Refuses findings of a daemon that misses a target of its set: nobody knows how the files are
+/// that stand there.
+fn need_whole(found: &[FoundThing]) -> Result<(), Fault> {
+    let is_away = |found: &FoundThing| match found {
+        FoundThing::Failed(fault) if fault.code == FaultCode::TargetFailed => Some(fault.clone()),
+        _ => None,
+    };
+    found.iter().find_map(is_away).map_or(Ok(()), Err)
 }
 
 /// A finding of a daemon that was to read a file. `None`: no file has the name any more.
@@ -196,5 +230,18 @@ impl Observer for ReadFiles {
             (_, None) => return,
         };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_of_a_daemon_that_misses_a_target_are_no_findings_on_files() {
+        let failed = |code| FoundThing::Failed(Fault::new(code, Blame::Peer, "no"));
+        assert!(need_whole(&[FoundThing::Absent, failed(FaultCode::Io), FoundThing::Dir]).is_ok());
+        let fault = need_whole(&[FoundThing::Absent, failed(FaultCode::TargetFailed)]).expect_err("one is away");
+        assert_eq!(fault.code, FaultCode::TargetFailed);
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Hash32, RelPath};
 use longhaul_jobs::Segment;
 use longhaul_jobs::queue::VerifyShard;
-use longhaul_manifest::{Algorithm, Item};
+use longhaul_manifest::{Algorithm, Item, ItemKind};
 
 use super::doubt::{DestinationMark, PlaceMark};
 use super::ground::FilesGround;
@@ -117,8 +117,7 @@ impl ShardFiles {
     /// The digest that a file had when it was delivered, or read first. `None`: it is not known.
     pub(super) fn known(&self, item: &Item) -> Option<Hash32> {
         let said = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
-        let noted =
-            || self.names.record.get(&item.path).filter(|known| known.bytes == item.bytes()).map(|known| known.b3);
+        let noted = || self.names.record.get(&item.path).filter(|known| is_of(known.bytes, item)).map(|known| known.b3);
         said.or_else(noted)
     }
 
@@ -139,10 +138,22 @@ impl ShardFiles {
         self.names.is_damaged.then(|| records::damaged(&self.names.record_path))
     }
 
-    /// The mark of the destination.
+    /// The mark of the destination, as it was when the shard was opened.
     pub(super) fn mark(&self) -> DestinationMark {
         self.mark.clone()
     }
+
+    /// The mark of the destination now.
+    pub(super) async fn mark_now(&self) -> DestinationMark {
+        let mark = self.ground.mark_now().await.unwrap_or_else(|| self.mark.mark.clone());
+        DestinationMark { mark, ..self.mark.clone() }
+    }
+}
+
+/// Whether a digest of a file of this length may be that of an item. One without a length has any:
+/// else each of its readings would be a first one, and nothing would ever be compared.
+fn is_of(bytes: u64, item: &Item) -> bool {
+    !matches!(item.kind, ItemKind::File { bytes: Some(given) } if given != bytes)
 }
 
 /// A campaign's destination, and the keys with which a daemon is met. `at` stands for it, where it
