@@ -177,7 +177,7 @@ fn one_that_dies_on_the_way_does_not_keep_the_others_and_the_exit_says_so() {
 fn one_that_stands_still_does_not_keep_the_others_and_goes_on_later() {
     let scene = Scene::new();
     files::make(scene.client.path("t/large"), 5, 120 * MIB);
-    let running = scene.push(&["--memory", "96MiB"]).start();
+    let running = scene.push(&["--memory", "128MiB"]).start();
     running.wait_event(|event| (event["type"] == "start" && event["dest"] == scene.dest(2)).then_some(()));
     scene.daemons[2].signal(Signal::STOP);
     for number in 0..2 {
@@ -198,7 +198,7 @@ fn one_that_is_slow_reads_for_itself_before_long_and_the_others_go_on() {
     let scene = Scene::with(&["", "", "rate = '8MB/s'"]);
     files::make(scene.client.path("t/large"), 5, 120 * MIB);
     // A small place: without an end to waiting, the fast ones would be 16 MiB ahead and no more.
-    let outcome = scene.push(&["--memory", "96MiB"]).succeed();
+    let outcome = scene.push(&["--memory", "128MiB"]).succeed();
     let seconds = |number| summary(&outcome, &scene.dest(number))["seconds"].as_f64().unwrap();
     for number in 0..3 {
         tree::assert_same(&scene.source(), &scene.landed(number), format!("destination {number}: {outcome}"));

@@ -1,7 +1,7 @@
 //! One source for several destinations: each is a run of its own, and all read the source together.
 //!
 //! In: the settings of all, and one job after the other. Out: the report of each. The memory of the
-//! settings is divided: a part is the place that all read through, the rest is shared out equally.
+//! settings is divided: a half is for the place that all read through, the rest is shared out equally.
 //! What the destinations share lies in `longhaul_disk::SharedReading`; sessions know nothing of it.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Deliveries {
         }
         let chunk = settings.chunk_size();
         let blocks_min = SharedReading::blocks_min(destinations);
-        let least = (blocks_min as u64 + destinations as u64 * MEMORY_CHUNKS_MIN) * chunk.bytes();
+        let least = (PLACES * blocks_min as u64 + destinations as u64 * MEMORY_CHUNKS_MIN) * chunk.bytes();
         let memory = settings.memory.get();
         if memory < least {
             let (memory, least, chunk) = (settings.memory, ByteCount(least), ByteCount(chunk.bytes()));
@@ -49,7 +49,7 @@ impl Deliveries {
         }
         let blocks = usize::try_from(memory / PLACE_PART / chunk.bytes()).unwrap_or(usize::MAX);
         let blocks = blocks.clamp(blocks_min, BLOCKS_MAX);
-        let rest = memory - blocks as u64 * chunk.bytes();
+        let rest = memory.saturating_sub(PLACES * blocks as u64 * chunk.bytes());
         let means = ReadingMeans {
             block_bytes: usize::try_from(chunk.bytes()).unwrap_or(usize::MAX),
             blocks,
@@ -91,8 +91,11 @@ fn depth(settings: &Settings, blocks: usize) -> Depth {
     settings.depth.map_or(found, Depth::Fixed)
 }
 
-/// The part of the memory that is the place which all read through: a third.
-const PLACE_PART: u64 = 3;
+/// The part of the memory that is the place which all read through: a quarter.
+const PLACE_PART: u64 = 4;
+/// The memory of the place, in places: its buffers, and as much for small files, which it keeps
+/// beside them.
+const PLACES: u64 = 2;
 /// The most blocks of that place: further ones would only let destinations drift apart.
 const BLOCKS_MAX: usize = 4096;
 /// Requests in flight per disk at first: 8 fill most disks.
@@ -111,17 +114,17 @@ mod tests {
 
     #[test]
     fn the_memory_is_that_of_all_together() {
-        for (memory, destinations) in [(256 << 20, 3), (256 << 20, 1), (96 << 20, 3), (1 << 30, 16)] {
+        for (memory, destinations) in [(256 << 20, 3), (256 << 20, 1), (112 << 20, 3), (1 << 30, 16)] {
             let deliveries = begin(memory, destinations).expect("it begins");
             let each = deliveries.settings.memory.get();
             assert!(each >= 4 * (4 << 20), "{destinations}: {each}");
-            assert!(each * destinations as u64 <= memory - (memory / 4).min(64 << 20), "{destinations}: {each}");
+            assert!(each * destinations as u64 <= memory / 2, "{destinations}: {each}");
         }
     }
 
     #[test]
     fn a_memory_that_is_too_small_and_too_many_destinations_are_usage_faults() {
-        for (memory, destinations) in [(16 << 20, 2), (79 << 20, 3), (256 << 20, 16), (8 << 30, 17), (256 << 20, 0)] {
+        for (memory, destinations) in [(16 << 20, 2), (111 << 20, 3), (256 << 20, 16), (8 << 30, 17), (256 << 20, 0)] {
             let code = begin(memory, destinations).map(drop).map_err(|fault| fault.code);
             assert_eq!(code, Err(FaultCode::Usage), "{memory} {destinations}");
         }
