@@ -1,8 +1,9 @@
 //! One source for several destinations: each is a run of its own, and all read the source together.
 //!
 //! In: the settings of all, and one job after the other. Out: the report of each. The memory of the
-//! settings is divided: a half is for the place that all read through, the rest is shared out equally.
-//! What the destinations share lies in `longhaul_disk::SharedReading`; sessions know nothing of it.
+//! settings is divided: a half is for the place that all read through, the rest is shared out
+//! equally. What the destinations share lies in `longhaul_disk::SharedReading`; sessions know
+//! nothing of it.
 
 use std::sync::Arc;
 

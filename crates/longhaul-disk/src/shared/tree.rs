@@ -14,7 +14,7 @@ use super::blocks::{BlockKey, BlockSize};
 use super::{BlockPart, ReaderSeat};
 use crate::bytes::ReadAt;
 use crate::error::DiskError;
-use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SmallBytes, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 
 /// A tree that a reader shares with others.
@@ -45,7 +45,7 @@ impl SourceTree for SharedTree {
         let key = BlockKey { file: *expect, number: 0 };
         // One that another reader has read, or reads, need not be opened.
         let opened = if self.seat.is_known(key) { None } else { Some(self.tree.open_small(at, expect)?) };
-        Ok(SmallFile::shared(SharedSmall { tree: self, at, expect, key, opened }, at, expect))
+        Ok(SmallFile::given(Box::new(SharedSmall { tree: self, at, expect, key, opened }), at, expect))
     }
 
     fn shown(&self, at: &SourceRef) -> Vec<u8> {
@@ -58,7 +58,7 @@ impl SourceTree for SharedTree {
 }
 
 /// A small file of a shared reading.
-pub(crate) struct SharedSmall<'a> {
+struct SharedSmall<'a> {
     tree: &'a SharedTree,
     at: &'a SourceRef,
     expect: &'a Identity,
@@ -67,10 +67,9 @@ pub(crate) struct SharedSmall<'a> {
     opened: Option<SmallFile<'a>>,
 }
 
-impl SharedSmall<'_> {
-    /// Reads it whole into `buf`, which has its length.
-    pub(crate) fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
-        let SharedSmall { tree, at, expect, key, opened } = self;
+impl SmallBytes for SharedSmall<'_> {
+    fn read(self: Box<Self>, buf: &mut [u8]) -> Result<(), DiskError> {
+        let SharedSmall { tree, at, expect, key, opened } = *self;
         tree.seat.fill_small(key, buf, move |buf| {
             let file = opened.map_or_else(|| tree.tree.open_small(at, expect), Ok)?;
             file.read(buf)

@@ -27,8 +27,6 @@ use crate::source::{SourceFile, SourceTree};
 use blocks::{BlockAnswer, BlockKey, BlockSize, ReaderId, SharedBlocks};
 use tree::SharedTree;
 
-pub(crate) use tree::SharedSmall;
-
 /// The memory and the I/O of a reading that several readers share.
 #[derive(Clone, Debug)]
 pub struct ReadingMeans {
