@@ -62,7 +62,7 @@ pub struct SmallFile<'a> {
 }
 
 /// The bytes of a small file that was not opened here.
-pub(crate) trait SmallBytes: fmt::Debug {
+pub(crate) trait SmallBytes: fmt::Debug + Send + Sync {
     /// Reads them all into `buf`, which has their length.
     fn read(self: Box<Self>, buf: &mut [u8]) -> Result<(), DiskError>;
 }
