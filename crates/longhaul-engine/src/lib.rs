@@ -69,9 +69,10 @@ pub use client::digests::digest_sources;
 pub use client::list::{
     Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials, locate,
 };
+pub use client::reading::{FarReading, FoundThing};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
-pub use client::{Deliveries, Observers, run, run_between, run_into};
+pub use client::{CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,

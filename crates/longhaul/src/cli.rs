@@ -330,6 +330,9 @@ pub struct OutputOptions {
     /// this name
     #[arg(long, value_name = "NAME", hide_short_help = true, conflicts_with_all = ["detach", "dry_run"])]
     pub attach: Option<OsString>,
+    /// With --attach: stop that copy, and wait for its end; what has come is kept
+    #[arg(long, hide_short_help = true, requires = "attach")]
+    pub stop: bool,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -482,8 +485,8 @@ pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
 /// command, and each of them is about one stream, one shard or one copy.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 9] =
-    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "also", "dialler", "detach", "attach"];
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 10] =
+    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "also", "dialler", "detach", "attach", "stop"];
 
 #[cfg(test)]
 mod tests;

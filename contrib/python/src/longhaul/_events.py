@@ -381,6 +381,7 @@ class JobLeft(Event):
     held: Amount = field(default_factory=Amount)
     omitted: int = 0
     unclaimed: int = 0
+    commit: Optional[str] = None
     eta_s: Optional[float] = None
     links: Tuple[JobLink, ...] = ()
     faults: Tuple[JobFaultSum, ...] = ()

@@ -106,6 +106,7 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     dialler: str
     detach: bool
     attach: str
+    stop: bool
     files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
@@ -241,6 +242,7 @@ TRANSFER: Dict[str, Option] = {
     "dialler": Option("--dialler", _text),
     "detach": Option("--detach", None),
     "attach": Option("--attach", _text),
+    "stop": Option("--stop", None),
     "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),
@@ -299,7 +301,7 @@ MOVER: Dict[str, Option] = {
 }
 
 VERIFY: Dict[str, Option] = {
-    **QUEUE,
+    **PLAN,
     "budget": Option("--budget", _rate),
     "cycle": Option("--cycle", _time),
     "once": Option("--once", None),

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::{DatasetName, Escaped, Fault, RelPath, ShardClaim, Word};
+use longhaul_core::{DatasetName, DatasetPart, Escaped, Fault, RelPath, ShardClaim, Word};
 use longhaul_disk::{StreamShape, StreamSpec, SumsCatalogue, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -26,12 +26,18 @@ pub struct Job {
     pub claim: Option<ShardClaim>,
     /// The files that are expected of sources on this host. One that is another file when it is
     /// scanned is not sent. `None`: any may go. A destination on this host has a list of its own.
+    /// Between two daemons it goes with the names of the settings, and the one that receives
+    /// refuses other files.
     #[serde(default)]
     pub expected: Option<Arc<ExpectedFiles>>,
     /// The name under which all files appear together, in the directory that the destination names;
     /// or none of them does. `None`: each file appears when it is done.
     #[serde(default)]
     pub dataset: Option<DatasetName>,
+    /// The part of a campaign's dataset that the job brings; the campaign is that of its claim.
+    /// `None`: all of it.
+    #[serde(default)]
+    pub part: Option<DatasetPart>,
     /// Until when a copy from one daemon to another is followed. Nothing else can be left.
     #[serde(default)]
     pub following: Following,
@@ -60,12 +66,23 @@ pub enum Following {
     UntilItRuns,
     /// No copy is begun. An earlier one of this name, whose initiator left, is waited for.
     Earlier([u8; 16]),
+    /// No copy is begun. An earlier one of this name, whose initiator left, is stopped, and its end
+    /// waited for.
+    Stopping([u8; 16]),
 }
 
 impl Following {
     /// Whether it is about a copy that was begun before.
     pub(crate) fn is_of_earlier(self) -> bool {
-        matches!(self, Following::Earlier(_))
+        self.earlier().is_some()
+    }
+
+    /// The name of the copy that was begun before. `None`: one is begun now.
+    pub(crate) fn earlier(self) -> Option<[u8; 16]> {
+        match self {
+            Following::Earlier(id) | Following::Stopping(id) => Some(id),
+            Following::ToTheEnd | Following::UntilItRuns => None,
+        }
     }
 }
 
@@ -73,7 +90,7 @@ impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
         let (following, dialler) = (Following::default(), Dialler::default());
-        Job { from, to, claim: None, expected: None, dataset: None, following, dialler }
+        Job { from, to, claim: None, expected: None, dataset: None, part: None, following, dialler }
     }
 
     /// The same job by this claim.
@@ -86,6 +103,13 @@ impl Job {
     #[must_use]
     pub fn as_dataset(self, name: DatasetName) -> Job {
         Job { dataset: Some(name), ..self }
+    }
+
+    /// The same job, which brings a part of a campaign's dataset: files of a shard, which are
+    /// staged. The claim that it needs names the campaign.
+    #[must_use]
+    pub fn in_part(self, part: DatasetPart) -> Job {
+        Job { part: Some(part), ..self }
     }
 
     /// The same job, which keeps checksums of files that come to this host in this catalogue, where

@@ -6,13 +6,16 @@
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
 //! sources that give them so. `trees` copies between trees that a library user made, `several` has
-//! one source go to several destinations. `list` asks what is there. `order` has one daemon fetch
-//! from another. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session
-//! is agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
-//! `publishing` says how what is moved gets its names. The session loops do the rest.
+//! one source go to several destinations. `list` asks what is there, `reading` has files read where
+//! they lie. `order` has one daemon fetch from another, by a list of `order_list` if it is a part
+//! of a source. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear. The session loops do the rest.
 
 mod ahead;
 mod answer;
+mod commit;
 pub(crate) mod connect;
 mod dialling;
 pub(crate) mod digests;
@@ -23,8 +26,10 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 pub(crate) mod missing;
 mod order;
+mod order_list;
 mod possible;
 mod publishing;
+pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
 mod session;
@@ -37,6 +42,7 @@ mod trees;
 pub(crate) mod udp_way;
 pub(crate) mod wish;
 
+pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
 pub use several::Deliveries;
@@ -123,7 +129,7 @@ async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Obse
         ssh: costs.clone(),
         affinity,
         watch: None,
-        publishing: Publishing { claim: job.claim, dataset: job.dataset },
+        publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
         reading: SourceReading { expected: job.expected, reader },
     };
     let result = match (job.from, job.to) {
@@ -240,15 +246,26 @@ impl Run {
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();
-        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        budget::slots(self.settings.memory, self.settings.chunk_size())?;
         let (tree, shape) = self.local_sources(sources).await?;
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
         let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
+        self.push_tree((tree, asked), remote, path).await
+    }
+
+    /// The same of any tree, whose names are placed so.
+    pub(super) async fn push_tree(
+        self,
+        (tree, asked): (Arc<dyn SourceTree>, Placing),
+        remote: &Remote,
+        path: RemotePath,
+    ) -> Result<Totals, Fault> {
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        course.totals.stages_all = self.is_dataset();
+        course.totals.stages_all = self.is_listed_dataset();
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
@@ -271,7 +288,7 @@ impl Run {
             }
             let ended = match agreed {
                 Ok(agreed) => {
-                    if self.is_dataset() && dialling.sessions > 0 {
+                    if self.is_listed_dataset() && dialling.sessions > 0 {
                         course.offer_all_again();
                     }
                     dialling.sessions += 1;
@@ -296,7 +313,7 @@ impl Run {
     /// that does not keep the claim, does not stage a dataset, or does not know the metadata that
     /// is to be carried or the checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        let Publishing { claim, dataset } = &self.publishing;
+        let Publishing { claim, dataset, .. } = &self.publishing;
         claim.is_none() && dataset.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 

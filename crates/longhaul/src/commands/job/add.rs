@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use longhaul_core::{Fault, RelPath, units};
+use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath, units};
+use longhaul_engine::Settings;
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{
     Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
@@ -139,7 +140,10 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     }
     let OutputOptions { detach, attach, dialler, .. } = &transfer.output;
     if *detach || attach.is_some() || dialler.is_some() {
-        return refuse("a campaign is between this host and others", "leave --detach, --attach and --dialler out");
+        return refuse(
+            "movers follow what they move to its end, and the destination dials",
+            "leave --detach, --attach and --dialler out",
+        );
     }
     if !transfer.writes.also.is_empty() {
         return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
@@ -173,11 +177,7 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        let why = "campaigns between two other hosts are not built yet";
-        return Err(Error::Combination {
-            why,
-            hint: "run the mover on one of the two hosts, and name its directory; 'longhaul copy' goes from daemon to daemon",
-        });
+        refuse_between(&settings)?;
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
@@ -185,9 +185,51 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
         // The link's own pauses follow, which all movers know of.
         engine.retry_for = RETRY_FOR;
     }
+    if let Some(name) = &settings.dataset {
+        refuse_dataset((&to, name), &engine)?;
+    }
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
-    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }))
+    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }).as_dataset(settings.dataset))
+}
+
+/// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard is
+/// moved.
+fn refuse_dataset((to, name): (&CampaignPlace, &DatasetName), settings: &Settings) -> Result<(), Error> {
+    if !settings.metadata.preserve.times {
+        return Err(Error::Combination {
+            why: "the commit of a campaign knows its files by their times, and these are not kept",
+            hint: "keep times, or leave --as-dataset out",
+        });
+    }
+    let CampaignPlace::Here(dir) = to else { return Ok(()) };
+    let path = dir.join(OsStr::from_bytes(name.as_bytes()));
+    if settings.if_exists == IfExists::Replace || std::fs::symlink_metadata(&path).is_err() {
+        return Ok(());
+    }
+    let shown = Escaped(path.as_os_str().as_bytes()).to_string();
+    let why = format_args!("'{shown}' stands already: a dataset takes a name that is free");
+    let fault = Fault::new(FaultCode::Exists, Blame::Local, why).about(&shown);
+    Err(fault.hint_in_words("choose another name, or keep the old one beside it with --if-exists replace").into())
+}
+
+/// Refuses what only the host of the sources could do, or that of the destination, of which movers
+/// of a campaign between two daemons are neither.
+fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    if settings.keys.peer_key.is_some() {
+        let why = "--peer-key is the key of one daemon, and two are named";
+        return refuse(why, "trust both: longhaul key trust HOST[:PORT] KEY");
+    }
+    if !settings.engine.paths.is_empty() {
+        let why = "--path names addresses of this host, and no byte of a campaign between two daemons passes it";
+        return refuse(why, "leave it out");
+    }
+    if settings.engine.metadata.accounts != Default::default() {
+        let why = "a mapping of accounts is applied at a host that sends or receives, and this one does neither";
+        return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
+    }
+    Ok(())
 }
 
 /// Refuses sources whose names would be the same at the destination, or might be: one would take
@@ -233,7 +275,6 @@ fn source_here(LocalPath { path, slash }: LocalPath, text: &OsStr) -> Result<Cam
 }
 
 fn missing(path: &Path, error: std::io::Error) -> Error {
-    use longhaul_core::{Blame, Escaped, Fault, FaultCode};
     let shown = Escaped(path.as_os_str().as_bytes()).to_string();
     let code = match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FaultCode::NotFound,
