@@ -155,17 +155,20 @@ struct HeldBlocks {
 /// The bytes of a block.
 #[derive(Clone, Debug)]
 enum BlockBytes {
-    Slot(SharedSlot),
+    /// A buffer, and how many bytes of it are those of the block.
+    Slot(SharedSlot, usize),
     /// The bytes of a small file: a slot would hold many.
     Heap(Arc<[u8]>),
 }
 
 impl BlockBytes {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            BlockBytes::Slot(slot) => slot,
+    /// So many bytes of the block, from `from` on. `None` if it is shorter.
+    fn part(&self, from: usize, len: usize) -> Option<&[u8]> {
+        let bytes = match self {
+            BlockBytes::Slot(slot, len) => slot.get(..*len)?,
             BlockBytes::Heap(bytes) => bytes,
-        }
+        };
+        bytes.get(from..from.checked_add(len)?)
     }
 }
 
@@ -217,7 +220,7 @@ impl ReaderSeat {
         loop {
             match self.turn(key, size) {
                 BlockTurn::Take(kept) => {
-                    into.copy_from_slice(&kept.bytes()[from..from + into.len()]);
+                    into.copy_from_slice(kept.part(from, into.len()).ok_or_else(other_length)?);
                     drop(kept);
                     self.took(key, into.len());
                     return Ok(());
@@ -243,7 +246,8 @@ impl ReaderSeat {
     ) -> Result<(), DiskError> {
         let size = BlockSize { len: into.len(), kept: (into.len() + KEPT_BESIDE) as u64 };
         match self.turn(key, size) {
-            BlockTurn::Take(kept) => into.copy_from_slice(kept.bytes()),
+            // It is in a buffer if another reader took the file in pieces.
+            BlockTurn::Take(kept) => into.copy_from_slice(kept.part(0, into.len()).ok_or_else(other_length)?),
             BlockTurn::Read => {
                 let result = read(into);
                 self.place.count_read(into.len());
@@ -268,6 +272,12 @@ impl ReaderSeat {
     }
 }
 
+/// The error of a block that has another length than its file's version says. There is none: the
+/// length is part of the key.
+fn other_length() -> DiskError {
+    DiskError::Engine { engine: "buffers", source: io::ErrorKind::InvalidData.into() }
+}
+
 impl Drop for ReaderSeat {
     fn drop(&mut self) {
         self.place.lock().blocks.leave(self.reader);
@@ -284,7 +294,7 @@ impl ReadingPlace {
     fn read_block(&self, file: &Arc<SourceFile>, key: BlockKey, size: BlockSize) -> Result<(), DiskError> {
         let read = self.read_slot(file, key.number * self.block_bytes(), size.len);
         let (kept, result) = match read {
-            Ok(slot) => (Some(BlockBytes::Slot(slot.share())), Ok(())),
+            Ok(slot) => (Some(BlockBytes::Slot(slot.share(), size.len)), Ok(())),
             Err(error) => (None, Err(error)),
         };
         self.land(key, kept);

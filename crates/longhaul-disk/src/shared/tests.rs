@@ -125,3 +125,19 @@ fn a_file_that_changed_fails_for_each_reader_as_without_sharing() {
         }
     }
 }
+
+#[test]
+fn a_file_that_one_reader_takes_whole_and_another_in_pieces_is_the_same_for_both() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, len) in [("quarter", BLOCK / 4), ("odd", BLOCK / 5 + 3)] {
+        fs::write(dir.path().join(name), noise(len, len)).unwrap();
+    }
+    let (whole, pieces) = (BLOCK, BLOCK / 16);
+    for chunks in [[pieces, whole], [whole, pieces]] {
+        let reading = reading(2, SharedReading::blocks_min(2));
+        for (number, chunk) in chunks.into_iter().enumerate() {
+            // The second one takes what the first one has read, and which is owed to it.
+            read_all(&*reading.reader(number).over(tree(dir.path())), dir.path(), chunk);
+        }
+    }
+}
