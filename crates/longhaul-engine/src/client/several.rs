@@ -1,7 +1,7 @@
 //! One source for several destinations: each is a run of its own, and all read the source together.
 //!
 //! In: the settings of all, and one job after the other. Out: the report of each. The memory of the
-//! settings is divided: a half is for the place that all read through, the rest is shared out
+//! settings is divided: up to a half is for the place that all read through, the rest is shared out
 //! equally. What the destinations share lies in `longhaul_disk::SharedReading`; sessions know
 //! nothing of it.
 
@@ -38,19 +38,15 @@ impl Deliveries {
             return Err(usage(format_args!("{destinations} destinations are given, and 1 to {most} can be")));
         }
         let chunk = settings.chunk_size();
-        let blocks_min = SharedReading::blocks_min(destinations);
-        let least = (PLACES * blocks_min as u64 + destinations as u64 * MEMORY_CHUNKS_MIN) * chunk.bytes();
         let memory = settings.memory.get();
-        if memory < least {
-            let (memory, least, chunk) = (settings.memory, ByteCount(least), ByteCount(chunk.bytes()));
+        let Shares { blocks, each } = Shares::of(memory / chunk.bytes(), destinations).map_err(|least| {
+            let (least, chunk) = (ByteCount(least * chunk.bytes()), ByteCount(chunk.bytes()));
+            let memory = settings.memory;
             let message = format_args!(
                 "a memory of {memory} is too small for {destinations} destinations with chunks of {chunk}: they take {least}"
             );
-            return Err(usage(message).hint(hint::Memory::RaiseOrSmallerChunks));
-        }
-        let blocks = usize::try_from(memory / PLACE_PART / chunk.bytes()).unwrap_or(usize::MAX);
-        let blocks = blocks.clamp(blocks_min, BLOCKS_MAX);
-        let rest = memory.saturating_sub(PLACES * blocks as u64 * chunk.bytes());
+            usage(message).hint(hint::Memory::RaiseOrSmallerChunks)
+        })?;
         let means = ReadingMeans {
             block_bytes: usize::try_from(chunk.bytes()).unwrap_or(usize::MAX),
             blocks,
@@ -59,7 +55,7 @@ impl Deliveries {
             affinity: affinity(&settings)?,
         };
         let reading = SharedReading::start(means, destinations).map_err(|error| error.fault())?;
-        let settings = Settings { memory: ByteCount(rest / destinations as u64), ..settings };
+        let settings = Settings { memory: ByteCount(each * chunk.bytes()), ..settings };
         Ok(Deliveries { reading, settings })
     }
 
@@ -82,6 +78,32 @@ impl Deliveries {
     /// have taken of them.
     pub fn figures(&self) -> ReadingFigures {
         self.reading.figures()
+    }
+}
+
+/// The parts of a memory, in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    /// Blocks of the place that all read through.
+    blocks: usize,
+    /// The memory of each destination.
+    each: u64,
+}
+
+impl Shares {
+    /// Divides a memory of so many chunks, so that each destination has enough of them. The error
+    /// is the least memory for so many destinations.
+    fn of(memory: u64, destinations: usize) -> Result<Shares, u64> {
+        let blocks_min = SharedReading::blocks_min(destinations);
+        let needed = destinations as u64 * MEMORY_CHUNKS_MIN;
+        let least = PLACES * blocks_min as u64 + needed;
+        if memory < least {
+            return Err(least);
+        }
+        let most = (memory / PLACE_PART).min((memory - needed) / PLACES);
+        let blocks = usize::try_from(most).unwrap_or(usize::MAX).clamp(blocks_min, BLOCKS_MAX);
+        let rest = memory.saturating_sub(PLACES * blocks as u64);
+        Ok(Shares { blocks, each: rest / destinations as u64 })
     }
 }
 
@@ -121,6 +143,22 @@ mod tests {
             assert!(each >= 4 * (4 << 20), "{destinations}: {each}");
             assert!(each * destinations as u64 <= memory / 2, "{destinations}: {each}");
         }
+    }
+
+    #[test]
+    fn each_destination_has_enough_of_every_memory_that_is_taken() {
+        for destinations in 1..=Deliveries::MOST {
+            let least = Shares::of(0, destinations).expect_err("it is too small");
+            assert!(Shares::of(least - 1, destinations).is_err());
+            for memory in (least..least + 200).chain([1 << 14, 1 << 20]) {
+                let Shares { blocks, each } = Shares::of(memory, destinations).expect("it is enough");
+                let context = format!("{memory} chunks for {destinations}");
+                assert!(each >= MEMORY_CHUNKS_MIN && blocks >= SharedReading::blocks_min(destinations), "{context}");
+                assert!(PLACES * blocks as u64 + each * destinations as u64 <= memory, "{context}");
+            }
+        }
+        let default = Shares::of(64, 9).expect("the usual memory is enough for 9");
+        assert_eq!(default, Shares { blocks: 14, each: MEMORY_CHUNKS_MIN });
     }
 
     #[test]
