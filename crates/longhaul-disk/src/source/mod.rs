@@ -142,4 +142,8 @@ pub trait SourceTree: Send + Sync + 'static {
     fn losses(&self) -> Losses {
         Losses::default()
     }
+
+    /// A session that read from this is over, and what was opened for it will not be wanted.
+    /// Requests that are still queued must not wait for anybody from now on. Default: none does.
+    fn session_ended(&self) {}
 }
