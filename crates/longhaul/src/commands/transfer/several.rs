@@ -152,6 +152,8 @@ fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &AskedTransf
     }
     watch_signals(&runs, asked)?;
     let count = jobs.len();
+    let asking = &asked.signals.asking;
+    asking.runs(count);
     let reports = block_on_many(count, async {
         let mut set = JoinSet::new();
         for (number, (job, credentials, observer, stop)) in jobs.into_iter().enumerate() {
@@ -160,6 +162,7 @@ fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &AskedTransf
         }
         let mut reports: Vec<Option<Report>> = (0..count).map(|_| None).collect();
         while let Some(ended) = set.join_next().await {
+            asking.runs(set.len());
             match ended {
                 Ok((number, report)) => reports[number] = Some(report),
                 Err(error) => tracing::error!(%error, "the run of a destination broke"),
