@@ -6,12 +6,13 @@
 //! nothing of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_CHUNKS_MIN};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, hint};
 use longhaul_disk::{Depth, ReadingFigures, ReadingMeans, SharedReading};
 
-use super::{AskedJob, affinity, run_reading};
+use super::{AskedJob, affinity, conclude, run_reading};
 use crate::api::{Credentials, Job, Observer, Report, Settings, Stop};
 
 /// One reading of a source that goes to several destinations.
@@ -70,8 +71,9 @@ impl Deliveries {
         observer: Arc<dyn Observer>,
         stop: Stop,
     ) -> Report {
-        let reader = Some(self.reading.reader(number));
-        run_reading(AskedJob { job, credentials, reader }, self.settings.clone(), observer, stop).await
+        let (begun, reader) = (Instant::now(), Some(self.reading.reader(number)));
+        let asked = AskedJob { job, credentials, reader };
+        reported(run_reading(asked, self.settings.clone(), observer.clone(), stop), &*observer, begun).await
     }
 
     /// The bytes that were read from the source so far, and those that all destinations together
@@ -79,6 +81,18 @@ impl Deliveries {
     pub fn figures(&self) -> ReadingFigures {
         self.reading.figures()
     }
+}
+
+/// The report of a run, even of one that breaks: the others go on, and each has its summary.
+async fn reported(
+    run: impl Future<Output = Report> + Send + 'static,
+    observer: &dyn Observer,
+    begun: Instant,
+) -> Report {
+    tokio::spawn(run).await.unwrap_or_else(|error| {
+        let fault = Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the run broke: {error}"));
+        conclude(Err(fault), observer, begun)
+    })
 }
 
 /// The parts of a memory, in chunks.
@@ -129,6 +143,7 @@ mod tests {
     use longhaul_disk::EngineKind;
 
     use super::*;
+    use crate::api::Event;
 
     fn begin(memory: u64, destinations: usize) -> Result<Deliveries, Fault> {
         let settings = Settings { memory: ByteCount(memory), engine: EngineKind::Threads, ..Settings::default() };
@@ -159,6 +174,17 @@ mod tests {
         }
         let default = Shares::of(64, 9).expect("the usual memory is enough for 9");
         assert_eq!(default, Shares { blocks: 14, each: MEMORY_CHUNKS_MIN });
+    }
+
+    #[tokio::test]
+    async fn a_run_that_breaks_has_a_report() {
+        struct HearsNothing;
+        impl Observer for HearsNothing {
+            fn event(&self, _: Event) {}
+        }
+        let nothing: Option<Report> = None;
+        let report = reported(async { nothing.expect("a bug") }, &HearsNothing, Instant::now()).await;
+        assert_eq!(report.fault.map(|fault| fault.code), Some(FaultCode::Internal));
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl World {
             Reader { wants, threads: vec![Doing::Nothing; threads], taken: Vec::new() }
         };
         let readers = wants.into_iter().map(reader).collect();
-        World { blocks, readers, kept: HashSet::new(), now: Duration::ZERO, disk: Duration::ZERO, reads: BTreeMap::new(), waited }
+        let (now, disk, kept, reads) = (Duration::ZERO, Duration::ZERO, HashSet::new(), BTreeMap::new());
+        World { blocks, readers, kept, now, disk, reads, waited }
     }
 
     fn is_over(&self, reader: usize) -> bool {
