@@ -225,6 +225,24 @@ fn one_that_is_refused_at_the_start_does_not_keep_the_others() {
 }
 
 #[test]
+fn nine_destinations_have_enough_of_the_usual_memory() {
+    let host = Host::new();
+    files::make(host.path("f"), 1, 9 * MIB);
+    let dests: Vec<String> = (0..9).map(|number| format!("g{number}")).collect();
+    let also = || dests[1..].iter().flat_map(|dest| ["--also", dest]);
+    let planned = host.run(["copy", "--dry-run", "f", &dests[0]]).args(also()).succeed();
+    for dest in &dests {
+        let plan = format!("[{dest}] 1 file, {} bytes", 9 * MIB);
+        assert!(planned.stdout.contains(&plan), "{plan}: {planned}");
+    }
+    let outcome = host.run(["copy", "--json", "f", &dests[0]]).args(also()).succeed();
+    for dest in &dests {
+        assert!(fs::read(host.path(dest)).unwrap() == fs::read(host.path("f")).unwrap(), "{dest}: {outcome}");
+    }
+    assert_eq!(deliveries(&outcome)["complete"], 9, "{outcome}");
+}
+
+#[test]
 fn an_interrupt_ends_all() {
     let scene = Scene::with(&["", ""]);
     files::make(scene.client.path("t/large"), 5, 64 * MIB);
@@ -254,7 +272,8 @@ fn what_makes_no_sense_with_several_destinations_is_refused_and_nothing_is_moved
         (&["copy", "--manifest", "m", "f", "g", "--also", "i"], "--manifest"),
         (&["copy", "--detach", "f", "lh://h/data/", "--also", "lh://i/data/"], "--detach"),
         (&["copy", "--target", "t1", "f", "g", "--also", "i"], "--target"),
-        (&["copy", "f", "lh://h/data/", "--also", "lh://h/data"], "named twice"),
+        (&["copy", "f", "lh://h/data/", "--also", "lh://h:7214/data"], "named twice"),
+        (&["copy", "f", "g", "--also", "./g/"], "named twice"),
         (&["copy", "--memory", "16MiB", "f", "g", "--also", "i"], "too small for 2 destinations"),
         (&["sync", "f", "g", "--also", "i"], "a sync compares two trees"),
     ];
