@@ -40,7 +40,7 @@ impl Deliveries {
         }
         let chunk = settings.chunk_size();
         let memory = settings.memory.get();
-        let Shares { blocks, each } = Shares::of(memory / chunk.bytes(), destinations).map_err(|least| {
+        let MemoryShares { blocks, each } = MemoryShares::of(memory / chunk.bytes(), destinations).map_err(|least| {
             let (least, chunk) = (ByteCount(least * chunk.bytes()), ByteCount(chunk.bytes()));
             let memory = settings.memory;
             let message = format_args!(
@@ -97,17 +97,17 @@ async fn reported(
 
 /// The parts of a memory, in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shares {
+struct MemoryShares {
     /// Blocks of the place that all read through.
     blocks: usize,
     /// The memory of each destination.
     each: u64,
 }
 
-impl Shares {
+impl MemoryShares {
     /// Divides a memory of so many chunks, so that each destination has enough of them. The error
     /// is the least memory for so many destinations.
-    fn of(memory: u64, destinations: usize) -> Result<Shares, u64> {
+    fn of(memory: u64, destinations: usize) -> Result<MemoryShares, u64> {
         let blocks_min = SharedReading::blocks_min(destinations);
         let needed = destinations as u64 * MEMORY_CHUNKS_MIN;
         let least = PLACES * blocks_min as u64 + needed;
@@ -117,7 +117,7 @@ impl Shares {
         let most = (memory / PLACE_PART).min((memory - needed) / PLACES);
         let blocks = usize::try_from(most).unwrap_or(usize::MAX).clamp(blocks_min, BLOCKS_MAX);
         let rest = memory.saturating_sub(PLACES * blocks as u64);
-        Ok(Shares { blocks, each: rest / destinations as u64 })
+        Ok(MemoryShares { blocks, each: rest / destinations as u64 })
     }
 }
 
@@ -163,17 +163,17 @@ mod tests {
     #[test]
     fn each_destination_has_enough_of_every_memory_that_is_taken() {
         for destinations in 1..=Deliveries::MOST {
-            let least = Shares::of(0, destinations).expect_err("it is too small");
-            assert!(Shares::of(least - 1, destinations).is_err());
+            let least = MemoryShares::of(0, destinations).expect_err("it is too small");
+            assert!(MemoryShares::of(least - 1, destinations).is_err());
             for memory in (least..least + 200).chain([1 << 14, 1 << 20]) {
-                let Shares { blocks, each } = Shares::of(memory, destinations).expect("it is enough");
+                let MemoryShares { blocks, each } = MemoryShares::of(memory, destinations).expect("it is enough");
                 let context = format!("{memory} chunks for {destinations}");
                 assert!(each >= MEMORY_CHUNKS_MIN && blocks >= SharedReading::blocks_min(destinations), "{context}");
                 assert!(PLACES * blocks as u64 + each * destinations as u64 <= memory, "{context}");
             }
         }
-        let default = Shares::of(64, 9).expect("the usual memory is enough for 9");
-        assert_eq!(default, Shares { blocks: 14, each: MEMORY_CHUNKS_MIN });
+        let default = MemoryShares::of(64, 9).expect("the usual memory is enough for 9");
+        assert_eq!(default, MemoryShares { blocks: 14, each: MEMORY_CHUNKS_MIN });
     }
 
     #[tokio::test]
