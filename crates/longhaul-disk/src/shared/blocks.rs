@@ -366,7 +366,7 @@ impl SharedBlocks {
         self.withdraw(reader);
     }
 
-    /// What a reader asked for need not stay for it any more.
+    /// Lets go of the blocks that a reader asked for: they need not stay for it any more.
     pub(super) fn withdraw(&mut self, reader: ReaderId) {
         let asked = self.readers.get_mut(reader.0).map(|state| std::mem::take(&mut state.asked));
         for place in asked.into_iter().flatten() {

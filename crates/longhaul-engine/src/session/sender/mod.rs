@@ -169,7 +169,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         this.lose_stalled();
         this.settle();
     }
-    // What was asked for and is not wanted any more shall not hold up the end of the reading threads.
+    // Requests that nobody wants any more shall not hold up the end of the reading threads.
     drop(reading_end);
     this.finish(io).await;
 }
