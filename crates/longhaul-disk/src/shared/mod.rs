@@ -206,7 +206,7 @@ enum BlockBytes {
 }
 
 impl BlockBytes {
-    /// So many bytes of the block, from `from` on. `None` if it is shorter.
+    /// A part of the block of so many bytes, from `from` on. `None` if it is shorter.
     fn part(&self, from: usize, len: usize) -> Option<&[u8]> {
         let bytes = match self {
             BlockBytes::Slot(slot, len) => slot.get(..*len)?,

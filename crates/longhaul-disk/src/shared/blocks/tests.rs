@@ -12,7 +12,7 @@ use crate::stat::Identity;
 /// Bytes of each block.
 const BYTES: usize = 8;
 
-/// What a thread of a reader does.
+/// The state of a thread of a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Doing {
     Nothing,
@@ -357,8 +357,8 @@ fn a_block_larger_than_the_place_is_read_alone() {
 }
 
 proptest! {
-    /// Whatever each reader wants, in whatever order, and whoever goes on: all come to an end, each
-    /// has what it wanted, and the place never holds more than it may.
+    /// All readers come to an end, each has what it wanted, and the place never holds more than it
+    /// may: whatever each of them wants, in whatever order, and whoever goes on.
     #[test]
     fn readers_of_all_kinds_come_to_their_end(
         room in 1u64..12,
