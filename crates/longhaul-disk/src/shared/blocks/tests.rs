@@ -219,6 +219,23 @@ fn a_slow_source_is_read_once() {
 }
 
 #[test]
+fn one_that_waits_for_a_slow_source_is_not_taken_for_one_that_skips() {
+    // The last block that there is room for is still being read when a thread waits for more, and
+    // the other reader has not come yet.
+    let mut world = World::new(7, vec![(0..100).collect(); 2], 2);
+    world.disk = 4 * OWN_WAIT;
+    while world.now < Duration::from_secs(3) {
+        for thread in 0..2 {
+            world.step(0, thread);
+        }
+        world.pass(TICK);
+    }
+    assert!(world.blocks.is_in_step(ReaderId(0)) && !world.is_over(0), "it waits");
+    world.run(&[2, 2], TICK);
+    assert!(world.reads.values().all(|times| *times == 1), "{:?}", world.reads);
+}
+
+#[test]
 fn one_out_of_step_takes_no_more_than_half_of_the_room_of_the_others() {
     let mut blocks = SharedBlocks::new(8 * BYTES as u64, 2);
     let (in_step, out) = (ReaderId(0), ReaderId(1));
