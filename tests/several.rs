@@ -177,7 +177,7 @@ fn one_that_dies_on_the_way_does_not_keep_the_others_and_the_exit_says_so() {
 fn one_that_stands_still_does_not_keep_the_others_and_goes_on_later() {
     let scene = Scene::new();
     files::make(scene.client.path("t/large"), 5, 120 * MIB);
-    let running = scene.push(&["--memory", "96MiB"]).start();
+    let running = scene.push(&["--memory", "128MiB"]).start();
     running.wait_event(|event| (event["type"] == "start" && event["dest"] == scene.dest(2)).then_some(()));
     scene.daemons[2].signal(Signal::STOP);
     for number in 0..2 {
@@ -198,7 +198,7 @@ fn one_that_is_slow_reads_for_itself_before_long_and_the_others_go_on() {
     let scene = Scene::with(&["", "", "rate = '8MB/s'"]);
     files::make(scene.client.path("t/large"), 5, 120 * MIB);
     // A small place: without an end to waiting, the fast ones would be 16 MiB ahead and no more.
-    let outcome = scene.push(&["--memory", "96MiB"]).succeed();
+    let outcome = scene.push(&["--memory", "128MiB"]).succeed();
     let seconds = |number| summary(&outcome, &scene.dest(number))["seconds"].as_f64().unwrap();
     for number in 0..3 {
         tree::assert_same(&scene.source(), &scene.landed(number), format!("destination {number}: {outcome}"));
@@ -222,6 +222,25 @@ fn one_that_is_refused_at_the_start_does_not_keep_the_others() {
         tree::assert_same(&scene.source(), &scene.landed(number), &outcome);
         assert_eq!(summary(&outcome, &scene.dest(number))["exit"], 0, "{outcome}");
     }
+}
+
+#[test]
+fn nine_destinations_have_enough_of_the_usual_memory() {
+    let host = Host::new();
+    files::make(host.path("f"), 1, 9 * MIB);
+    let dests: Vec<String> = (0..9).map(|number| format!("g{number}")).collect();
+    let also = || dests[1..].iter().flat_map(|dest| ["--also", dest]);
+    let planned = host.run(["copy", "--dry-run", "f", &dests[0]]).args(also()).succeed();
+    let said = String::from_utf8_lossy(&planned.stdout);
+    for dest in &dests {
+        let plan = format!("[{dest}] 1 file, {} bytes", 9 * MIB);
+        assert!(said.contains(&plan), "{plan}: {planned}");
+    }
+    let outcome = host.run(["copy", "--json", "f", &dests[0]]).args(also()).succeed();
+    for dest in &dests {
+        assert!(fs::read(host.path(dest)).unwrap() == fs::read(host.path("f")).unwrap(), "{dest}: {outcome}");
+    }
+    assert_eq!(deliveries(&outcome)["complete"], 9, "{outcome}");
 }
 
 #[test]
@@ -254,7 +273,8 @@ fn what_makes_no_sense_with_several_destinations_is_refused_and_nothing_is_moved
         (&["copy", "--manifest", "m", "f", "g", "--also", "i"], "--manifest"),
         (&["copy", "--detach", "f", "lh://h/data/", "--also", "lh://i/data/"], "--detach"),
         (&["copy", "--target", "t1", "f", "g", "--also", "i"], "--target"),
-        (&["copy", "f", "lh://h/data/", "--also", "lh://h/data"], "named twice"),
+        (&["copy", "f", "lh://h/data/", "--also", "lh://h:7214/data"], "named twice"),
+        (&["copy", "f", "g", "--also", "./g/"], "named twice"),
         (&["copy", "--memory", "16MiB", "f", "g", "--also", "i"], "too small for 2 destinations"),
         (&["sync", "f", "g", "--also", "i"], "a sync compares two trees"),
     ];

@@ -34,6 +34,7 @@ mod room;
 mod scratch;
 mod set;
 mod set_id;
+mod shared;
 mod shelf;
 mod source;
 mod stat;
@@ -72,14 +73,14 @@ pub use set::{
     Verified, VerifyEnd, Writing,
 };
 pub use set_id::SetId;
+pub use shared::{ReadingFigures, ReadingMeans, SharedReading, SourceReader};
 pub use shelf::{
     CLAIMS_PAGE_PATIENCE, ClaimsOwner, Journal, JournalReader, KeptShowing, LockedShard, Pieces, Proves, ShardKey,
     Shelf, Shelved, StageNote, boot_id,
 };
 pub use source::{
-    FsSource, NamesMemory, ReadingFigures, ReadingMeans, SameName, ScanRequest, Scanned, Shape, SharedReading,
-    SmallFile, SourceFile, SourceReader, SourceRef, SourceSpec, SourceTree, StreamFrom, StreamMemory, StreamSoFar,
-    StreamSource, StreamSpec, TimedVoid, VoidSource,
+    FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,
+    SourceTree, StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use sysfs::{DeviceFacts, Medium, Sysfs};

@@ -79,7 +79,6 @@ pub enum Verb {
     Push(TransferArgs),
     /// Fetch files from another host: over ssh, or from a daemon
     #[command(override_usage = "longhaul pull [OPTIONS] [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH... DEST")]
-    #[command(mut_arg("also", |arg| arg.hide(true)))]
     #[command(mut_arg("locations", |arg| arg.help(help::PULL_LOCATIONS).long_help(help::PULL_LOCATIONS_LONG)))]
     #[command(after_help = help::PULL, after_long_help = help::PULL_LONG)]
     Pull(TransferArgs),
@@ -275,8 +274,8 @@ pub struct WriteOptions {
     /// file appears when it is done]
     #[arg(long, value_name = "NAME")]
     pub as_dataset: Option<OsString>,
-    /// Send the same to this destination too, and read SOURCE once for all; repeat it for each. One
-    /// that falls behind reads for itself and holds none of the others
+    /// From this host: send the same to this destination too, and read SOURCE once for all; repeat
+    /// it for each. One that falls behind reads for itself and holds none of the others
     #[arg(long, value_name = "DEST", help_heading = "Destinations")]
     pub also: Vec<OsString>,
 }

@@ -162,18 +162,12 @@ impl Trust for HostTrust {
         if let Some(pinned) = self.peer_key {
             return if pinned == *key { Ok(()) } else { Err(other_key(&daemon, &pinned, key, "--peer-key names")) };
         }
-        let mut known = known_hosts(&self.known_hosts)?;
-        match known.lookup(host, port) {
-            Some(pinned) if pinned == *key => return Ok(()),
-            Some(pinned) => {
-                let fault = other_key(&daemon, &pinned, key, "it is known by");
-                let file = self.known_hosts.display();
-                return Err(fault.hint_in_words(format_args!(
-                    "somebody may be in between; if the daemon's key was really changed, take its line out of {file}"
-                )));
-            }
-            None => {}
+        if self.unknown(host, port, key)?.is_none() {
+            return Ok(());
         }
+        // Another run of this command may have asked about the same daemon meanwhile.
+        let _question = self.asking.start();
+        let Some(mut known) = self.unknown(host, port, key)? else { return Ok(()) };
         if !self.trust_on_first_use && !self.asks(&daemon, key) {
             return Err(unknown_key(&daemon, key));
         }
@@ -184,12 +178,27 @@ impl Trust for HostTrust {
 }
 
 impl HostTrust {
-    /// Asks the user, if there is one to answer.
+    /// The known hosts, if the daemon is none of them. `None`: it is, by this key.
+    fn unknown(&self, host: &str, port: u16, key: &PublicKey) -> Result<Option<KnownHosts>, Fault> {
+        let known = known_hosts(&self.known_hosts)?;
+        match known.lookup(host, port) {
+            Some(pinned) if pinned == *key => Ok(None),
+            Some(pinned) => {
+                let fault = other_key(&host_port(host, port), &pinned, key, "it is known by");
+                let file = self.known_hosts.display();
+                Err(fault.hint_in_words(format_args!(
+                    "somebody may be in between; if the daemon's key was really changed, take its line out of {file}"
+                )))
+            }
+            None => Ok(Some(known)),
+        }
+    }
+
+    /// Asks the user, if there is one to answer. To be called within a question's time.
     fn asks(&self, daemon: &str, key: &PublicKey) -> bool {
         if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
             return false;
         }
-        let _asking = self.asking.start();
         let question = format!("{daemon} is not known. It shows the key\n  {key}\nTrust it from now on? [yes/no] ");
         // If the question has no reader, the answer below is an end of input: no.
         let _ = io::stderr().write_all(question.as_bytes());

@@ -5,8 +5,8 @@
 
 use std::io;
 use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -18,30 +18,56 @@ use tokio::sync::Notify;
 
 use crate::output;
 
-/// Whether nothing runs that could stop in order, as the user is being asked a question or the run
-/// is over: then the first signal ends the process.
+/// Whether nothing runs that could stop in order, as every run is asking the user a question or all
+/// are over: then the first signal ends the process.
 #[derive(Clone, Debug, Default)]
-pub struct Asking(Arc<AtomicBool>);
+pub struct Asking(Arc<AskingState>);
+
+#[derive(Debug, Default)]
+struct AskingState {
+    is_over: AtomicBool,
+    /// Questions that are shown or wait for their turn.
+    questions: AtomicUsize,
+    /// Runs that go on, beyond the first.
+    further_runs: AtomicUsize,
+    /// Held by the question that is shown.
+    turn: Mutex<()>,
+}
 
 /// The time of one question. It ends when this is dropped.
-pub struct Question<'a>(&'a Asking);
+pub struct Question<'a> {
+    asking: &'a Asking,
+    _turn: MutexGuard<'a, ()>,
+}
 
 impl Asking {
-    /// Notes that a question begins.
+    /// Waits until no other question is shown, and notes that one begins: an answer must not go to
+    /// another question than the user sees.
     pub fn start(&self) -> Question<'_> {
-        self.0.store(true, Ordering::Relaxed);
-        Question(self)
+        self.0.questions.fetch_add(1, Ordering::Relaxed);
+        Question { asking: self, _turn: self.0.turn.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Notes that so many runs go on. Default: 1.
+    pub fn runs(&self, count: usize) {
+        self.0.further_runs.store(count.saturating_sub(1), Ordering::Relaxed);
     }
 
     /// Notes that the run is over: nothing is left that could stop in order.
     pub fn end(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the next signal ends the process.
+    fn is_idle(&self) -> bool {
+        let AskingState { is_over, questions, further_runs, .. } = &*self.0;
+        is_over.load(Ordering::Relaxed) || questions.load(Ordering::Relaxed) > further_runs.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Relaxed);
+        self.asking.0.questions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -73,7 +99,7 @@ pub fn watch(asking: Asking, hangup: Hangup, stop: impl FnOnce(FaultCode) + Send
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async move {
             let first = signals.next().await;
-            if !asking.0.load(Ordering::Relaxed) {
+            if !asking.is_idle() {
                 stop(first);
                 let second = signals.next().await;
                 leave(second);
@@ -122,5 +148,48 @@ async fn received(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_signal_ends_the_process_only_where_nothing_could_stop_in_order() {
+        let asking = Asking::default();
+        assert!(!asking.is_idle());
+        let question = asking.start();
+        assert!(asking.is_idle());
+        drop(question);
+        assert!(!asking.is_idle());
+        // One of two asks, and the other one moves data.
+        asking.runs(2);
+        let question = asking.start();
+        assert!(!asking.is_idle());
+        asking.runs(1);
+        assert!(asking.is_idle());
+        // The end stays, whatever question ends after it.
+        asking.end();
+        drop(question);
+        assert!(asking.is_idle());
+    }
+
+    #[test]
+    fn one_question_is_shown_at_a_time() {
+        let asking = Asking::default();
+        let shown = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let _question = asking.start();
+                        assert_eq!(shown.fetch_add(1, Ordering::SeqCst), 0);
+                        thread::yield_now();
+                        shown.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
     }
 }

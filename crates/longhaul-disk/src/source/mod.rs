@@ -14,7 +14,6 @@ mod same_name;
 mod scan;
 mod select;
 mod shape;
-mod shared;
 mod stream;
 mod void;
 
@@ -30,10 +29,10 @@ use crate::stat::Identity;
 pub use file::SourceFile;
 pub use fs::{FsSource, SourceSpec};
 pub use names::NamesMemory;
+pub(crate) use read::SmallBytes;
 pub use read::SmallFile;
 pub use same_name::SameName;
 pub use shape::Shape;
-pub use shared::{ReadingFigures, ReadingMeans, SharedReading, SourceReader};
 pub use stream::{StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec};
 pub use void::{TimedVoid, VoidSource};
 
@@ -143,4 +142,8 @@ pub trait SourceTree: Send + Sync + 'static {
     fn losses(&self) -> Losses {
         Losses::default()
     }
+
+    /// A session that read from this is over, and what was opened for it will not be wanted.
+    /// Requests that are still queued must not wait for anybody from now on. Default: none does.
+    fn session_ended(&self) {}
 }

@@ -1,6 +1,7 @@
 //! Opens a source file that a scan has found: it is the same file in the same version, or an error
 //! says how it differs.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use rustix::io::{Errno, pread};
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind, PathText};
-use crate::source::shared::SharedSmall;
 use crate::source::{SourceFile, SourceRef};
 use crate::stat::{Identity, identity_of, identity_of_statx};
 use crate::stripe::StripedFile;
@@ -61,6 +61,12 @@ pub struct SmallFile<'a> {
     expect: &'a Identity,
 }
 
+/// The bytes of a small file that was not opened here.
+pub(crate) trait SmallBytes: fmt::Debug + Send + Sync {
+    /// Reads them all into `buf`, which has their length.
+    fn read(self: Box<Self>, buf: &mut [u8]) -> Result<(), DiskError>;
+}
+
 /// Where the bytes of a small file come from.
 #[derive(Debug)]
 enum SmallContent<'a> {
@@ -68,8 +74,8 @@ enum SmallContent<'a> {
     Descriptor(OwnedFd),
     /// A file that was opened as any other.
     Open(Arc<SourceFile>),
-    /// A reading that several readers share.
-    Shared(Box<SharedSmall<'a>>),
+    /// Whoever has them, or will.
+    Given(Box<dyn SmallBytes + 'a>),
 }
 
 impl<'a> SmallFile<'a> {
@@ -78,9 +84,9 @@ impl<'a> SmallFile<'a> {
         SmallFile { content: SmallContent::Open(file), at, prefix: b"", expect }
     }
 
-    /// A small file of a tree that several readers share.
-    pub(crate) fn shared(small: SharedSmall<'a>, at: &'a SourceRef, expect: &'a Identity) -> SmallFile<'a> {
-        SmallFile { content: SmallContent::Shared(Box::new(small)), at: &at.path, prefix: b"", expect }
+    /// A small file whose bytes somebody gives. That one knows the path for users.
+    pub(crate) fn given(bytes: Box<dyn SmallBytes + 'a>, at: &'a SourceRef, expect: &'a Identity) -> SmallFile<'a> {
+        SmallFile { content: SmallContent::Given(bytes), at: &at.path, prefix: b"", expect }
     }
 
     pub(crate) fn open(
@@ -118,7 +124,7 @@ impl<'a> SmallFile<'a> {
         let fd = match self.content {
             SmallContent::Descriptor(fd) => fd,
             SmallContent::Open(file) => return file.read_whole(buf),
-            SmallContent::Shared(small) => return small.read(buf),
+            SmallContent::Given(bytes) => return bytes.read(buf),
         };
         let mut filled = 0;
         while filled < buf.len() {

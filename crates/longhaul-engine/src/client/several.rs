@@ -1,16 +1,18 @@
 //! One source for several destinations: each is a run of its own, and all read the source together.
 //!
 //! In: the settings of all, and one job after the other. Out: the report of each. The memory of the
-//! settings is divided: a part is the place that all read through, the rest is shared out equally.
-//! What the destinations share lies in `longhaul_disk::SharedReading`; sessions know nothing of it.
+//! settings is divided: up to a half is for the place that all read through, the rest is shared out
+//! equally. What the destinations share lies in `longhaul_disk::SharedReading`; sessions know
+//! nothing of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_core::limits::{DISK_DEPTH_MAX, MEMORY_CHUNKS_MIN};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, hint};
 use longhaul_disk::{Depth, ReadingFigures, ReadingMeans, SharedReading};
 
-use super::{AskedJob, affinity, run_reading};
+use super::{AskedJob, affinity, conclude, run_reading};
 use crate::api::{Credentials, Job, Observer, Report, Settings, Stop};
 
 /// One reading of a source that goes to several destinations.
@@ -37,19 +39,15 @@ impl Deliveries {
             return Err(usage(format_args!("{destinations} destinations are given, and 1 to {most} can be")));
         }
         let chunk = settings.chunk_size();
-        let blocks_min = SharedReading::blocks_min(destinations);
-        let least = (blocks_min as u64 + destinations as u64 * MEMORY_CHUNKS_MIN) * chunk.bytes();
         let memory = settings.memory.get();
-        if memory < least {
-            let (memory, least, chunk) = (settings.memory, ByteCount(least), ByteCount(chunk.bytes()));
+        let MemoryShares { blocks, each } = MemoryShares::of(memory / chunk.bytes(), destinations).map_err(|least| {
+            let (least, chunk) = (ByteCount(least * chunk.bytes()), ByteCount(chunk.bytes()));
+            let memory = settings.memory;
             let message = format_args!(
                 "a memory of {memory} is too small for {destinations} destinations with chunks of {chunk}: they take {least}"
             );
-            return Err(usage(message).hint(hint::Memory::RaiseOrSmallerChunks));
-        }
-        let blocks = usize::try_from(memory / PLACE_PART / chunk.bytes()).unwrap_or(usize::MAX);
-        let blocks = blocks.clamp(blocks_min, BLOCKS_MAX);
-        let rest = memory - blocks as u64 * chunk.bytes();
+            usage(message).hint(hint::Memory::RaiseOrSmallerChunks)
+        })?;
         let means = ReadingMeans {
             block_bytes: usize::try_from(chunk.bytes()).unwrap_or(usize::MAX),
             blocks,
@@ -58,7 +56,7 @@ impl Deliveries {
             affinity: affinity(&settings)?,
         };
         let reading = SharedReading::start(means, destinations).map_err(|error| error.fault())?;
-        let settings = Settings { memory: ByteCount(rest / destinations as u64), ..settings };
+        let settings = Settings { memory: ByteCount(each * chunk.bytes()), ..settings };
         Ok(Deliveries { reading, settings })
     }
 
@@ -73,14 +71,53 @@ impl Deliveries {
         observer: Arc<dyn Observer>,
         stop: Stop,
     ) -> Report {
-        let reader = Some(self.reading.reader(number));
-        run_reading(AskedJob { job, credentials, reader }, self.settings.clone(), observer, stop).await
+        let (begun, reader) = (Instant::now(), Some(self.reading.reader(number)));
+        let asked = AskedJob { job, credentials, reader };
+        reported(run_reading(asked, self.settings.clone(), observer.clone(), stop), &*observer, begun).await
     }
 
     /// The bytes that were read from the source so far, and those that all destinations together
     /// have taken of them.
     pub fn figures(&self) -> ReadingFigures {
         self.reading.figures()
+    }
+}
+
+/// The report of a run, even of one that breaks: the others go on, and each has its summary.
+async fn reported(
+    run: impl Future<Output = Report> + Send + 'static,
+    observer: &dyn Observer,
+    begun: Instant,
+) -> Report {
+    tokio::spawn(run).await.unwrap_or_else(|error| {
+        let fault = Fault::new(FaultCode::Internal, Blame::Bug, format_args!("the run broke: {error}"));
+        conclude(Err(fault), observer, begun)
+    })
+}
+
+/// The parts of a memory, in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MemoryShares {
+    /// Blocks of the place that all read through.
+    blocks: usize,
+    /// The memory of each destination.
+    each: u64,
+}
+
+impl MemoryShares {
+    /// Divides a memory of so many chunks, so that each destination has enough of them. The error
+    /// is the least memory for so many destinations.
+    fn of(memory: u64, destinations: usize) -> Result<MemoryShares, u64> {
+        let blocks_min = SharedReading::blocks_min(destinations);
+        let needed = destinations as u64 * MEMORY_CHUNKS_MIN;
+        let least = PLACES * blocks_min as u64 + needed;
+        if memory < least {
+            return Err(least);
+        }
+        let most = (memory / PLACE_PART).min((memory - needed) / PLACES);
+        let blocks = usize::try_from(most).unwrap_or(usize::MAX).clamp(blocks_min, BLOCKS_MAX);
+        let rest = memory.saturating_sub(PLACES * blocks as u64);
+        Ok(MemoryShares { blocks, each: rest / destinations as u64 })
     }
 }
 
@@ -91,8 +128,11 @@ fn depth(settings: &Settings, blocks: usize) -> Depth {
     settings.depth.map_or(found, Depth::Fixed)
 }
 
-/// The part of the memory that is the place which all read through: a third.
-const PLACE_PART: u64 = 3;
+/// The part of the memory that is the place which all read through: a quarter.
+const PLACE_PART: u64 = 4;
+/// The memory of the place, in places: its buffers, and as much for small files, which it keeps
+/// beside them.
+const PLACES: u64 = 2;
 /// The most blocks of that place: further ones would only let destinations drift apart.
 const BLOCKS_MAX: usize = 4096;
 /// Requests in flight per disk at first: 8 fill most disks.
@@ -103,6 +143,7 @@ mod tests {
     use longhaul_disk::EngineKind;
 
     use super::*;
+    use crate::api::Event;
 
     fn begin(memory: u64, destinations: usize) -> Result<Deliveries, Fault> {
         let settings = Settings { memory: ByteCount(memory), engine: EngineKind::Threads, ..Settings::default() };
@@ -111,17 +152,44 @@ mod tests {
 
     #[test]
     fn the_memory_is_that_of_all_together() {
-        for (memory, destinations) in [(256 << 20, 3), (256 << 20, 1), (96 << 20, 3), (1 << 30, 16)] {
+        for (memory, destinations) in [(256 << 20, 3), (256 << 20, 1), (112 << 20, 3), (1 << 30, 16)] {
             let deliveries = begin(memory, destinations).expect("it begins");
             let each = deliveries.settings.memory.get();
             assert!(each >= 4 * (4 << 20), "{destinations}: {each}");
-            assert!(each * destinations as u64 <= memory - (memory / 4).min(64 << 20), "{destinations}: {each}");
+            assert!(each * destinations as u64 <= memory / 2, "{destinations}: {each}");
         }
     }
 
     #[test]
+    fn each_destination_has_enough_of_every_memory_that_is_taken() {
+        for destinations in 1..=Deliveries::MOST {
+            let least = MemoryShares::of(0, destinations).expect_err("it is too small");
+            assert!(MemoryShares::of(least - 1, destinations).is_err());
+            for memory in (least..least + 200).chain([1 << 14, 1 << 20]) {
+                let MemoryShares { blocks, each } = MemoryShares::of(memory, destinations).expect("it is enough");
+                let context = format!("{memory} chunks for {destinations}");
+                assert!(each >= MEMORY_CHUNKS_MIN && blocks >= SharedReading::blocks_min(destinations), "{context}");
+                assert!(PLACES * blocks as u64 + each * destinations as u64 <= memory, "{context}");
+            }
+        }
+        let default = MemoryShares::of(64, 9).expect("the usual memory is enough for 9");
+        assert_eq!(default, MemoryShares { blocks: 14, each: MEMORY_CHUNKS_MIN });
+    }
+
+    #[tokio::test]
+    async fn a_run_that_breaks_has_a_report() {
+        struct HearsNothing;
+        impl Observer for HearsNothing {
+            fn event(&self, _: Event) {}
+        }
+        let nothing: Option<Report> = None;
+        let report = reported(async { nothing.expect("a bug") }, &HearsNothing, Instant::now()).await;
+        assert_eq!(report.fault.map(|fault| fault.code), Some(FaultCode::Internal));
+    }
+
+    #[test]
     fn a_memory_that_is_too_small_and_too_many_destinations_are_usage_faults() {
-        for (memory, destinations) in [(16 << 20, 2), (79 << 20, 3), (256 << 20, 16), (8 << 30, 17), (256 << 20, 0)] {
+        for (memory, destinations) in [(16 << 20, 2), (111 << 20, 3), (256 << 20, 16), (8 << 30, 17), (256 << 20, 0)] {
             let code = begin(memory, destinations).map(drop).map_err(|fault| fault.code);
             assert_eq!(code, Err(FaultCode::Usage), "{memory} {destinations}");
         }

@@ -418,8 +418,9 @@ impl Narrator {
 
     fn print_planned(&mut self) {
         let Planned { files, bytes } = self.planned;
+        let dest = self.telling.talker.destination().map(|name| format!("[{name}] ")).unwrap_or_default();
         self.print_text(&format!(
-            "{}, {bytes} bytes ({}) would be sent\n",
+            "{dest}{}, {bytes} bytes ({}) would be sent\n",
             units::count(files, "file"),
             ByteCount(bytes)
         ));

@@ -108,6 +108,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, hears_replaced } =
         sending;
     let preserve = wanted.preserve;
+    let source = tree.clone();
     let started =
         SourceWorkers::start(tree.clone(), slab.clone(), io.clone(), chunk, link.times().clone(), link.sink())
             .and_then(|reading| course.begin(tree, wanted).map(|()| reading));
@@ -140,6 +141,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         verdict: None,
         refused_by_peer: false,
     };
+    let reading_end = ReadingEnd(source);
     if let Some(stream) = &this.course.stream {
         stream.wake(this.link.sink());
     }
@@ -167,7 +169,18 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
         this.lose_stalled();
         this.settle();
     }
+    // Requests that nobody wants any more shall not hold up the end of the reading threads.
+    drop(reading_end);
     this.finish(io).await;
+}
+
+/// Tells the source that a session is over, when it is dropped.
+struct ReadingEnd(Arc<dyn SourceTree>);
+
+impl Drop for ReadingEnd {
+    fn drop(&mut self) {
+        self.0.session_ended();
+    }
 }
 
 impl SenderLoop<'_> {

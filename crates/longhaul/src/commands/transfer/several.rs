@@ -4,10 +4,12 @@
 //! the rules what such a run goes together with. Each destination is prepared, run and told as a
 //! run with one is; the engine has them read the source together. Moves nothing itself.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::path::Component;
 
 use longhaul_core::{Escaped, PlainText};
-use longhaul_engine::{Deliveries, Following, Report, Stop, StopTrigger};
+use longhaul_engine::{Deliveries, Following, RemotePath, Report, Stop, StopTrigger};
 use tokio::task::JoinSet;
 
 use super::input::SourcesHere;
@@ -16,6 +18,7 @@ use super::{AskedTransfer, Direction, Ends, Far, Prepared, STOPPING, prepare};
 use crate::commands::{Context, block_on_many};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::location::{DaemonPath, LocalPath, Location, SshPath};
 use crate::output::{self, DeliveriesTold, End, Speaker, Talker};
 use crate::settings::TransferSettings;
 use crate::signals::{self, Asking, Hangup};
@@ -90,11 +93,13 @@ fn destinations<'a>(asked: &AskedTransfer<'a>, settings: &TransferSettings) -> R
     if dests.len() > Deliveries::MOST {
         return wrong("more than 16 destinations are named", "run several commands");
     }
-    let mut daemons = 0;
-    for (number, dest) in dests.iter().enumerate() {
-        if dests[..number].iter().any(|other| bare(other) == bare(dest)) {
+    let (mut places, mut daemons) = (Vec::new(), HashSet::new());
+    for dest in dests.iter().copied() {
+        let place = place(Location::parse(dest)?);
+        if places.contains(&place) {
             return wrong("a destination is named twice", "name each destination once");
         }
+        places.push(place);
         match Ends::parse(asked.way.0, sources, dest, (settings.stream, &settings.input))? {
             Ends::Local(SourcesHere::Stream(_), _) | Ends::Push(SourcesHere::Stream(_), _) => {
                 return wrong(OF_STREAM, ALONE);
@@ -106,22 +111,33 @@ fn destinations<'a>(asked: &AskedTransfer<'a>, settings: &TransferSettings) -> R
                 let why = "--also reads sources of this host once for several destinations, and a source is at another";
                 return wrong(why, "run one command for each destination");
             }
-            Ends::Push(_, Far::Daemon(_)) => daemons += 1,
+            Ends::Push(_, Far::Daemon(daemon)) => {
+                daemons.insert((daemon.host, daemon.port));
+            }
             Ends::Local(..) | Ends::Push(..) => {}
         }
     }
-    if daemons > 1 && settings.keys.peer_key.is_some() {
+    if daemons.len() > 1 && settings.keys.peer_key.is_some() {
         let why = "--peer-key is the key of one daemon, and several are named";
         return wrong(why, "trust each: longhaul key trust HOST[:PORT] KEY");
     }
     Ok(dests)
 }
 
-/// The text of a destination without the slashes at its end.
-fn bare(dest: &OsString) -> &[u8] {
-    let bytes = dest.as_encoded_bytes();
-    let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    &bytes[..end]
+/// A location in the form that is the same however the same place is written: whether it ends in a
+/// slash does not matter, nor does `.` within a path of this host. Links are not followed.
+fn place(location: Location) -> Location {
+    match location {
+        Location::Local(LocalPath { path, .. }) => {
+            let path = path.components().filter(|part| *part != Component::CurDir).collect();
+            Location::Local(LocalPath { path, slash: false })
+        }
+        Location::Daemon(DaemonPath { host, port, path }) => {
+            let path = path.map(|path| RemotePath { slash: false, ..path });
+            Location::Daemon(DaemonPath { host, port, path })
+        }
+        Location::Ssh(path) => Location::Ssh(SshPath { slash: false, ..path }),
+    }
 }
 
 /// The name of a destination in lines and events. It is kept until the process ends: there are no
@@ -152,6 +168,8 @@ fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &AskedTransf
     }
     watch_signals(&runs, asked)?;
     let count = jobs.len();
+    let asking = &asked.signals.asking;
+    asking.runs(count);
     let reports = block_on_many(count, async {
         let mut set = JoinSet::new();
         for (number, (job, credentials, observer, stop)) in jobs.into_iter().enumerate() {
@@ -160,6 +178,7 @@ fn deliver(prepared: Vec<Prepared>, deliveries: &Deliveries, asked: &AskedTransf
         }
         let mut reports: Vec<Option<Report>> = (0..count).map(|_| None).collect();
         while let Some(ended) = set.join_next().await {
+            asking.runs(set.len());
             match ended {
                 Ok((number, report)) => reports[number] = Some(report),
                 Err(error) => tracing::error!(%error, "the run of a destination broke"),
@@ -219,3 +238,28 @@ fn conclude(
 const OF_STREAM: &str = "a stream is read once and goes to one destination, and --also names another";
 /// The advice about what is for one destination.
 const ALONE: &str = "leave it out, or run one command for each destination";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_place_is_recognised_however_it_is_written() {
+        let is_same = |one: &str, other: &str| {
+            let place = |text: &str| place(Location::parse(text.as_ref()).unwrap());
+            place(one) == place(other)
+        };
+        for (one, other) in [
+            ("x", "./x/"),
+            ("/a/./b", "/a//b/"),
+            ("lh://h/r/d", "lh://h:7214/r/d/"),
+            ("host:d", "host:d/"),
+            (".", "./."),
+        ] {
+            assert!(is_same(one, other), "{one} {other}");
+        }
+        for (one, other) in [("host:", "host:/"), ("lh://h/r/d", "lh://h:7215/r/d"), ("x", "/x"), ("x", "host:x")] {
+            assert!(!is_same(one, other), "{one} {other}");
+        }
+    }
+}

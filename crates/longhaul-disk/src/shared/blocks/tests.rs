@@ -7,16 +7,18 @@ use longhaul_core::Mtime;
 use proptest::prelude::*;
 
 use super::*;
+use crate::stat::Identity;
 
 /// Bytes of each block.
 const BYTES: usize = 8;
 
-/// What a thread of a reader does.
+/// The state of a thread of a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Doing {
     Nothing,
     Wants(u64),
-    Reads(u64),
+    /// Reads a block, up to this time.
+    Reads(u64, Duration),
     /// Waits for a block to land.
     AwaitsLanding(u64),
     /// Waits for room, up to this time.
@@ -36,6 +38,8 @@ struct World {
     /// The blocks whose bytes are there.
     kept: HashSet<u64>,
     now: Duration,
+    /// The time that each reading takes.
+    disk: Duration,
     /// How often each block was read from the disk.
     reads: BTreeMap<u64, usize>,
     /// The time for which each reader had a thread that waited for room.
@@ -58,7 +62,8 @@ impl World {
             Reader { wants, threads: vec![Doing::Nothing; threads], taken: Vec::new() }
         };
         let readers = wants.into_iter().map(reader).collect();
-        World { blocks, readers, kept: HashSet::new(), now: Duration::ZERO, reads: BTreeMap::new(), waited }
+        let (now, disk, kept, reads) = (Duration::ZERO, Duration::ZERO, HashSet::new(), BTreeMap::new());
+        World { blocks, readers, kept, now, disk, reads, waited }
     }
 
     fn is_over(&self, reader: usize) -> bool {
@@ -75,7 +80,8 @@ impl World {
                 None => return false,
             },
             Doing::Wants(number) => self.ask(reader, number),
-            Doing::Reads(number) => {
+            Doing::Reads(_, until) if self.now < until => return false,
+            Doing::Reads(number, _) => {
                 *self.reads.entry(number).or_default() += 1;
                 self.kept.insert(number);
                 self.blocks.landed(key(number));
@@ -109,7 +115,7 @@ impl World {
                 Doing::Nothing
             }
             BlockAnswer::Landing => Doing::AwaitsLanding(number),
-            BlockAnswer::Read => Doing::Reads(number),
+            BlockAnswer::Read => Doing::Reads(number, self.now + self.disk),
             BlockAnswer::Alone => {
                 *self.reads.entry(number).or_default() += 1;
                 self.readers[reader].taken.push(number);
@@ -145,10 +151,22 @@ impl World {
         assert!(self.kept.len() as u64 * BYTES as u64 <= self.blocks.room);
         for (number, state) in self.blocks.readers.iter().enumerate() {
             let owed = self.blocks.blocks.values().filter(|block| block.owed & ReaderId(number).bit() != 0);
-            assert_eq!(owed.map(|block| block.size.kept).sum::<u64>(), state.owed, "debts to reader {number}");
+            let (mut bytes, mut landed) = (0, 0);
+            for block in owed {
+                bytes += block.size.kept;
+                landed += usize::from(block.is_landed);
+            }
+            assert_eq!((bytes, landed), (state.owed, state.owed_landed), "debts to reader {number}");
+            let asked = self.blocks.blocks.values().filter(|block| block.asked & ReaderId(number).bit() != 0);
+            let mut places: Vec<u64> = asked.map(|block| block.place).collect();
+            let mut noted = state.asked.clone();
+            places.sort_unstable();
+            noted.sort_unstable();
+            assert_eq!(places, noted, "what reader {number} asked for");
         }
-        let spare = self.blocks.blocks.values().filter(|block| block.is_spare()).count();
-        assert_eq!(spare, self.blocks.spare.len());
+        let spare = || self.blocks.blocks.values().filter(|block| block.is_spare());
+        assert_eq!(spare().count(), self.blocks.spare.count());
+        assert_eq!(spare().map(|block| block.size.kept).sum::<u64>(), self.blocks.spare.bytes());
         assert_eq!(self.blocks.order.len(), self.blocks.blocks.len());
     }
 
@@ -188,6 +206,76 @@ fn readers_that_keep_up_have_each_block_read_once() {
         assert!(world.reads.values().all(|times| *times == 1), "{readers}: {:?}", world.reads);
         assert!((0..readers).all(|reader| world.took_all(reader, 0..500)));
     }
+}
+
+#[test]
+fn a_slow_source_is_read_once() {
+    for (readers, room, threads) in [(2, 12, 8), (3, 12, 8), (8, 7, 8)] {
+        let mut world = World::new(room, vec![(0..300).collect(); readers], threads);
+        world.disk = 4 * OWN_WAIT;
+        world.run(&vec![threads; readers], TICK);
+        assert!(world.reads.values().all(|times| *times == 1), "{readers}: {:?}", world.reads);
+    }
+}
+
+#[test]
+fn one_that_waits_for_a_slow_source_is_not_taken_for_one_that_skips() {
+    // The last block that there is room for is still being read when a thread waits for more, and
+    // the other reader has not come yet.
+    let mut world = World::new(7, vec![(0..100).collect(); 2], 2);
+    world.disk = 4 * OWN_WAIT;
+    while world.now < Duration::from_secs(3) {
+        for thread in 0..2 {
+            world.step(0, thread);
+        }
+        world.pass(TICK);
+    }
+    assert!(world.blocks.is_in_step(ReaderId(0)) && !world.is_over(0), "it waits");
+    world.run(&[2, 2], TICK);
+    assert!(world.reads.values().all(|times| *times == 1), "{:?}", world.reads);
+}
+
+#[test]
+fn one_out_of_step_takes_no_more_than_half_of_the_room_of_the_others() {
+    let mut blocks = SharedBlocks::new(8 * BYTES as u64, 2);
+    let (in_step, out) = (ReaderId(0), ReaderId(1));
+    blocks.let_go(out);
+    let answers: Vec<_> = (0..8).map(|number| blocks.want(out, key(number), SIZE, Duration::ZERO)).collect();
+    assert!(answers[..4].iter().all(|answer| *answer == BlockAnswer::Read), "{answers:?}");
+    assert!(answers[4..].iter().all(|answer| *answer == BlockAnswer::Alone), "{answers:?}");
+    for number in 100..104 {
+        assert_eq!(blocks.want(in_step, key(number), SIZE, Duration::ZERO), BlockAnswer::Read);
+    }
+}
+
+#[test]
+fn nobody_is_charged_once_the_one_that_waited_reads_alone() {
+    let mut blocks = SharedBlocks::new(BYTES as u64, 3);
+    let (ahead, behind) = (ReaderId(0), ReaderId(1));
+    assert_eq!(blocks.want(ahead, key(0), SIZE, Duration::ZERO), BlockAnswer::Read);
+    blocks.landed(key(0));
+    blocks.took(ahead, key(0), BYTES);
+    assert!(matches!(blocks.want(ahead, key(1), SIZE, Duration::ZERO), BlockAnswer::Full(_)));
+    blocks.let_go(ahead);
+    assert_eq!(blocks.want(ahead, key(1), SIZE, Duration::ZERO), BlockAnswer::Alone);
+    blocks.settle(CREDIT);
+    assert_eq!(blocks.readers[behind.0].charged, Duration::ZERO);
+}
+
+#[test]
+fn what_is_withdrawn_leaves_its_room() {
+    let mut blocks = SharedBlocks::new(BYTES as u64, 2);
+    let (reader, other) = (ReaderId(0), ReaderId(1));
+    blocks.let_go(reader);
+    blocks.let_go(other);
+    assert_eq!(blocks.want(reader, key(0), SIZE, Duration::ZERO), BlockAnswer::Read);
+    assert_eq!(blocks.want(other, key(0), SIZE, Duration::ZERO), BlockAnswer::Landing);
+    blocks.landed(key(0));
+    blocks.took(reader, key(0), BYTES);
+    blocks.forgive(other);
+    assert_eq!(blocks.spare.count(), 0);
+    blocks.withdraw(other);
+    assert_eq!(blocks.spare.count(), 1);
 }
 
 #[test]
@@ -273,10 +361,10 @@ fn a_block_that_is_taken_in_parts_stays_until_all_of_it_is_taken() {
     blocks.landed(key(0));
     for _ in 0..BYTES / 2 {
         assert_eq!(blocks.want(reader, key(0), SIZE, Duration::ZERO), BlockAnswer::Take);
-        assert!(blocks.spare.is_empty());
+        assert_eq!(blocks.spare.count(), 0);
         blocks.took(reader, key(0), 2);
     }
-    assert_eq!(blocks.spare.len(), 1);
+    assert_eq!(blocks.spare.count(), 1);
 }
 
 #[test]
@@ -286,14 +374,15 @@ fn a_block_larger_than_the_place_is_read_alone() {
 }
 
 proptest! {
-    /// Whatever each reader wants, in whatever order, and whoever goes on: all come to an end, each
-    /// has what it wanted, and the place never holds more than it may.
+    /// All readers come to an end, each has what it wanted, and the place never holds more than it
+    /// may: whatever each of them wants, in whatever order, and whoever goes on.
     #[test]
     fn readers_of_all_kinds_come_to_their_end(
         room in 1u64..12,
         wants in prop::collection::vec(prop::collection::vec(0u64..60, 0..80), 1..5),
         threads in 1usize..4,
         schedule in prop::collection::vec((0usize..5, 0usize..4, 0u64..40), 0..600),
+        disk in 0u64..200,
     ) {
         let wants: Vec<Vec<u64>> = wants.into_iter().map(|mut wants| {
             let mut seen = HashSet::new();
@@ -302,6 +391,7 @@ proptest! {
         }).collect();
         let readers = wants.len();
         let mut world = World::new(room, wants.clone(), threads);
+        world.disk = Duration::from_millis(disk);
         for (reader, thread, time) in schedule {
             world.step(reader % readers, thread % threads);
             world.pass(Duration::from_millis(time));

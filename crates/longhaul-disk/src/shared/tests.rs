@@ -125,3 +125,66 @@ fn a_file_that_changed_fails_for_each_reader_as_without_sharing() {
         }
     }
 }
+
+#[test]
+fn a_file_that_one_reader_takes_whole_and_another_in_pieces_is_the_same_for_both() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, len) in [("quarter", BLOCK / 4), ("odd", BLOCK / 5 + 3)] {
+        fs::write(dir.path().join(name), noise(len, len)).unwrap();
+    }
+    let (whole, pieces) = (BLOCK, BLOCK / 16);
+    for chunks in [[pieces, whole], [whole, pieces]] {
+        let reading = reading(2, SharedReading::blocks_min(2));
+        for (number, chunk) in chunks.into_iter().enumerate() {
+            // The second one takes what the first one has read, and which is owed to it.
+            read_all(&*reading.reader(number).over(tree(dir.path())), dir.path(), chunk);
+        }
+    }
+}
+
+#[test]
+fn what_an_ended_session_asked_for_waits_for_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), noise(1, 64 * BLOCK)).unwrap();
+    let reading = reading(2, SharedReading::blocks_min(2));
+    // The second one is owed all, and takes nothing.
+    let (tree_here, _other) = (reading.reader(0).over(tree(dir.path())), reading.reader(1));
+    let files = found(&*tree_here);
+    let file = tree_here.open(&files[0].1, &files[0].2).unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..64 {
+                let mut got = vec![0; BLOCK];
+                assert_eq!(file.given().unwrap().fill(&mut got, (number * BLOCK) as u64).unwrap(), BLOCK);
+            }
+        });
+        while reading.figures().bytes_read < 2 * BLOCK as u64 {
+            thread::yield_now();
+        }
+        tree_here.session_ended();
+    });
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(reading.figures().bytes_read, 64 * BLOCK as u64);
+}
+
+#[test]
+fn a_block_whose_reader_panics_is_read_by_the_next_one() {
+    let reading = reading(2, SharedReading::blocks_min(2));
+    let seats = [reading.reader(0).seat, reading.reader(1).seat];
+    let never = longhaul_core::Mtime { secs: 0, nanos: 0 };
+    let file = Identity { dev: 1, ino: 1, len: 3, mtime: never, ctime: never };
+    let key = AskedKey { block: BlockKey { file, number: 0 }, session: 0 };
+    let broken = thread::scope(|scope| {
+        let read = || seats[0].fill_small(key, &mut [0; 3], |_| panic!("a bug"));
+        scope.spawn(read).join()
+    });
+    assert!(broken.is_err());
+    let mut got = [0; 3];
+    let read = |into: &mut [u8]| {
+        into.copy_from_slice(b"abc");
+        Ok(())
+    };
+    seats[1].fill_small(key, &mut got, read).unwrap();
+    assert_eq!(&got, b"abc");
+}

@@ -9,30 +9,13 @@
 //! itself, until it comes upon a block that another one has read. It reads nothing and has no
 //! clock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod block;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::stat::Identity;
-
-/// A block of a version of a file: its number, in blocks from the start of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct BlockKey {
-    pub(super) file: Identity,
-    pub(super) number: u64,
-}
-
-/// The number of a reader, under [`READERS_MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReaderId(pub(super) usize);
-
-/// The bytes of a block, and those that it takes in the place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BlockSize {
-    /// Bytes that a reader takes.
-    pub(super) len: usize,
-    /// Bytes that the block takes in the place, at least 1.
-    pub(super) kept: u64,
-}
+use block::{Block, ReaderSet, SpareBlocks, Taken};
+pub(super) use block::{BlockKey, BlockSize, READERS_MAX, ReaderId};
 
 /// The answer to a request for a block.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,8 +42,8 @@ pub(super) struct SharedBlocks {
     blocks: HashMap<BlockKey, Block>,
     /// The blocks by their place in the order in which they were read.
     order: BTreeMap<u64, BlockKey>,
-    /// The places of the blocks that are there and nobody is owed.
-    spare: BTreeSet<u64>,
+    /// The blocks that are there and nobody is owed.
+    spare: SpareBlocks,
     /// Blocks that have left the place since they were last asked for.
     leaving: Vec<BlockKey>,
     /// The place of the next block: bytes that all blocks before it took.
@@ -70,33 +53,6 @@ pub(super) struct SharedBlocks {
     held_by: Option<(ReaderSet, Duration)>,
     /// The time up to which credit was given back.
     settled: Duration,
-}
-
-/// A set of readers, one bit for each.
-type ReaderSet = u64;
-
-/// The largest number of readers of one source.
-pub(super) const READERS_MAX: usize = 64;
-
-#[derive(Debug)]
-struct Block {
-    place: u64,
-    size: BlockSize,
-    is_landed: bool,
-    reader: ReaderId,
-    /// The readers in step that have neither taken it nor gone past it.
-    owed: ReaderSet,
-    /// The readers that asked for it while it was being read.
-    asked: ReaderSet,
-    /// Bytes that readers have taken of it that took no more than a part so far.
-    parts: Vec<(ReaderId, usize)>,
-}
-
-/// How much of a block a reader has taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    InPart,
-    Whole,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +71,12 @@ struct ReaderState {
     /// The places of the blocks that it is owed, in the order of these, each with the value of
     /// `taken` beyond which it has gone past the block. Some may not be owed to it any more.
     dues: VecDeque<(u64, u64)>,
-    /// The time since which it has waited for room and taken nothing.
+    /// Blocks that are there and owed to it.
+    owed_landed: usize,
+    /// The places of the blocks that it asked for while they were being read, and has not taken.
+    asked: Vec<u64>,
+    /// The time since which it has waited for room, has taken nothing, and nothing has landed that
+    /// it is owed.
     waits_since: Option<Duration>,
     /// The time for which others waited for it, less what was given back.
     charged: Duration,
@@ -130,7 +91,7 @@ impl SharedBlocks {
             kept: 0,
             blocks: HashMap::new(),
             order: BTreeMap::new(),
-            spare: BTreeSet::new(),
+            spare: SpareBlocks::default(),
             leaving: Vec::new(),
             end: 0,
             readers: (0..readers.clamp(1, READERS_MAX)).map(|_| in_step()).collect(),
@@ -149,12 +110,14 @@ impl SharedBlocks {
             // Whoever is alone goes ahead of those who may come up to it.
             self.bring_in_step(reader);
         }
+        if !self.may_place(reader, size) {
+            return self.alone(reader, size);
+        }
         while self.kept + size.kept > self.room {
-            if let Some(place) = self.spare.first().copied() {
+            if let Some(place) = self.spare.oldest() {
                 self.remove(place);
             } else if !self.is_in_step(reader) || size.kept > self.room {
-                self.advance(reader, size.kept);
-                return BlockAnswer::Alone;
+                return self.alone(reader, size);
             } else if let Some(wait) = self.wait_for_others(reader, now) {
                 return BlockAnswer::Full(wait);
             }
@@ -164,6 +127,21 @@ impl SharedBlocks {
         BlockAnswer::Read
     }
 
+    /// Whether a reader may bring a block into the place at all. One that is out of step takes no
+    /// room that those in step need: half of it stays for these.
+    fn may_place(&self, reader: ReaderId, size: BlockSize) -> bool {
+        let in_use = self.kept.saturating_sub(self.spare.bytes());
+        let shares = self.is_in_step(reader) || !self.readers.iter().any(|other| other.is_in_step);
+        shares || in_use + size.kept <= self.room / OUT_OF_STEP_PART
+    }
+
+    /// A reader reads a block for itself. Whoever waited has its answer: nobody is charged further.
+    fn alone(&mut self, reader: ReaderId, size: BlockSize) -> BlockAnswer {
+        self.held_by = None;
+        self.advance(reader, size.kept);
+        BlockAnswer::Alone
+    }
+
     /// Whether a block is there, or is being read.
     pub(super) fn is_known(&self, key: BlockKey) -> bool {
         self.blocks.contains_key(&key)
@@ -171,8 +149,14 @@ impl SharedBlocks {
 
     /// A block was read, and is there from now on.
     pub(super) fn landed(&mut self, key: BlockKey) {
-        if let Some(block) = self.blocks.get_mut(&key) {
+        if let Some(block) = self.blocks.get_mut(&key).filter(|block| !block.is_landed) {
             block.is_landed = true;
+            for reader in ReaderId::all_of(block.wanted()) {
+                if let Some(state) = self.readers.get_mut(reader.0) {
+                    state.owed_landed += usize::from(block.owed & reader.bit() != 0);
+                    state.waits_since = None;
+                }
+            }
         }
         self.note_spare(key);
     }
@@ -184,13 +168,14 @@ impl SharedBlocks {
 
     /// A reader took so many bytes of a block. Gives whether there may be more room now.
     pub(super) fn took(&mut self, reader: ReaderId, key: BlockKey, bytes: usize) -> bool {
-        let spare = self.spare.len();
+        let spare = self.spare.count();
         if let Some(block) = self.blocks.get_mut(&key) {
             let (taken, place) = (block.take(reader, bytes), block.place);
-            if block.reader != reader
-                && let Some(state) = self.readers.get_mut(reader.0)
-            {
-                state.reach = state.reach.max(place);
+            if let Some(state) = self.readers.get_mut(reader.0) {
+                state.asked.retain(|asked| *asked != place);
+                if block.reader != reader {
+                    state.reach = state.reach.max(place);
+                }
             }
             if taken == Taken::Whole {
                 self.settle_debt(reader, key);
@@ -198,7 +183,7 @@ impl SharedBlocks {
         }
         self.advance(reader, bytes as u64);
         self.note_spare(key);
-        self.spare.len() > spare
+        self.spare.count() > spare
     }
 
     /// A reader comes no more.
@@ -218,8 +203,11 @@ impl SharedBlocks {
     fn meet(&mut self, reader: ReaderId, key: BlockKey) -> BlockAnswer {
         let Some(block) = self.blocks.get_mut(&key) else { return BlockAnswer::Alone };
         let (by, is_landed) = (block.reader, block.is_landed);
-        if !is_landed {
+        if !is_landed && block.asked & reader.bit() == 0 {
             block.asked |= reader.bit();
+            if let Some(state) = self.readers.get_mut(reader.0) {
+                state.asked.push(block.place);
+            }
         }
         if by != reader {
             self.met(reader);
@@ -236,6 +224,9 @@ impl SharedBlocks {
             owed |= ReaderId(number).bit();
             state.owed += size.kept;
             state.dues.push_back((place, state.taken + state.owed + slack));
+        }
+        if let Some(state) = self.readers.get_mut(reader.0) {
+            state.asked.push(place);
         }
         let (is_landed, asked, parts) = (false, reader.bit(), Vec::new());
         self.blocks.insert(key, Block { place, size, is_landed, reader, owed, asked, parts });
@@ -254,7 +245,12 @@ impl SharedBlocks {
         let owed = self.blocks.get(&key).map_or(0, |block| block.owed);
         ReaderId::all_of(owed).for_each(|reader| self.settle_debt(reader, key));
         if let Some(block) = self.blocks.remove(&key) {
-            self.spare.remove(&block.place);
+            for reader in ReaderId::all_of(block.asked) {
+                if let Some(state) = self.readers.get_mut(reader.0) {
+                    state.asked.retain(|asked| *asked != block.place);
+                }
+            }
+            self.spare.forget(&block);
             self.order.remove(&block.place);
             self.kept -= block.size.kept;
         }
@@ -266,12 +262,13 @@ impl SharedBlocks {
         if block.owed & reader.bit() != 0 {
             block.owed &= !reader.bit();
             state.owed -= block.size.kept;
+            state.owed_landed -= usize::from(block.is_landed);
         }
     }
 
     fn note_spare(&mut self, key: BlockKey) {
-        if let Some(block) = self.blocks.get(&key).filter(|block| block.is_spare()) {
-            self.spare.insert(block.place);
+        if let Some(block) = self.blocks.get(&key) {
+            self.spare.note(block);
         }
     }
 
@@ -331,9 +328,14 @@ impl SharedBlocks {
     /// The time for which a reader may wait that is owed blocks itself. It asks for blocks in its
     /// own order: if it has taken none of those for a while and waits for another one, it has no
     /// use for them, and they are not owed to it any more. `None` says that. If it has met nobody
-    /// either, it is elsewhere in the source, and out of step.
+    /// either, it is elsewhere in the source, and out of step. As long as a block that it asked for
+    /// is being read, it waits for the source, however slow that is.
     fn own_wait(&mut self, reader: ReaderId, now: Duration) -> Option<Duration> {
-        let Some(state) = self.readers.get_mut(reader.0).filter(|state| state.owed > 0) else { return Some(CREDIT) };
+        if self.awaits_source(reader) {
+            return Some(CREDIT);
+        }
+        let owed = self.readers.get_mut(reader.0).filter(|state| state.owed_landed > 0);
+        let Some(state) = owed else { return Some(CREDIT) };
         let waits = now.saturating_sub(*state.waits_since.get_or_insert(now));
         if waits < OWN_WAIT {
             return Some(OWN_WAIT - waits);
@@ -346,16 +348,31 @@ impl SharedBlocks {
         None
     }
 
+    /// Whether a block that a reader asked for is being read.
+    fn awaits_source(&self, reader: ReaderId) -> bool {
+        let is_read = |place: &u64| {
+            let block = self.order.get(place).and_then(|key| self.blocks.get(key));
+            block.is_some_and(|block| !block.is_landed)
+        };
+        self.readers.get(reader.0).is_some_and(|state| state.asked.iter().any(is_read))
+    }
+
     /// Owes a reader nothing from now on, and waits for it no more.
     fn let_go(&mut self, reader: ReaderId) {
         self.forgive(reader);
         if let Some(state) = self.readers.get_mut(reader.0) {
             state.is_in_step = false;
         }
-        for block in self.blocks.values_mut() {
-            block.asked &= !reader.bit();
-            if block.is_spare() {
-                self.spare.insert(block.place);
+        self.withdraw(reader);
+    }
+
+    /// Lets go of the blocks that a reader asked for: they need not stay for it any more.
+    pub(super) fn withdraw(&mut self, reader: ReaderId) {
+        let asked = self.readers.get_mut(reader.0).map(|state| std::mem::take(&mut state.asked));
+        for place in asked.into_iter().flatten() {
+            if let Some(block) = self.order.get(&place).and_then(|key| self.blocks.get_mut(key)) {
+                block.asked &= !reader.bit();
+                self.spare.note(block);
             }
         }
     }
@@ -363,12 +380,11 @@ impl SharedBlocks {
     /// A reader is not owed any of the blocks that are there.
     fn forgive(&mut self, reader: ReaderId) {
         let Some(state) = self.readers.get_mut(reader.0) else { return };
-        (state.owed, state.waits_since) = (0, None);
-        state.dues.clear();
-        for block in self.blocks.values_mut() {
-            block.owed &= !reader.bit();
-            if block.is_spare() {
-                self.spare.insert(block.place);
+        (state.owed, state.owed_landed, state.waits_since) = (0, 0, None);
+        for (place, _) in std::mem::take(&mut state.dues) {
+            if let Some(block) = self.order.get(&place).and_then(|key| self.blocks.get_mut(key)) {
+                block.owed &= !reader.bit();
+                self.spare.note(block);
             }
         }
     }
@@ -410,49 +426,10 @@ impl SharedBlocks {
     }
 }
 
-impl ReaderId {
-    fn bit(self) -> ReaderSet {
-        1 << (self.0 % READERS_MAX)
-    }
-
-    /// The readers of a set.
-    fn all_of(set: ReaderSet) -> impl Iterator<Item = ReaderId> {
-        (0..READERS_MAX).map(ReaderId).filter(move |reader| set & reader.bit() != 0)
-    }
-}
-
 impl ReaderState {
     /// The time for which others still wait for it.
     fn credit(&self) -> Duration {
         CREDIT.saturating_sub(self.charged)
-    }
-}
-
-impl Block {
-    /// The readers that still take it.
-    fn wanted(&self) -> ReaderSet {
-        self.owed | self.asked
-    }
-
-    fn is_spare(&self) -> bool {
-        self.is_landed && self.wanted() == 0
-    }
-
-    fn take(&mut self, reader: ReaderId, bytes: usize) -> Taken {
-        self.asked &= !reader.bit();
-        let before = self.parts.iter_mut().find(|(of, _)| *of == reader);
-        let taken = match before {
-            Some((_, taken)) => {
-                *taken += bytes;
-                *taken
-            }
-            None if bytes < self.size.len => {
-                self.parts.push((reader, bytes));
-                bytes
-            }
-            None => bytes,
-        };
-        if taken >= self.size.len { Taken::Whole } else { Taken::InPart }
     }
 }
 
@@ -468,6 +445,9 @@ const GIVEN_BACK_PART: u32 = 10;
 /// The part of the room that a reader may take of others beyond what it is owed before a block,
 /// until it has gone past that.
 const SLACK_PART: u64 = 2;
+/// The part of the room that may be in use where a reader out of step still brings blocks in: a
+/// half.
+const OUT_OF_STEP_PART: u64 = 2;
 /// The part of the room by which a reader may take blocks in another order than they were read: a
 /// quarter. What it has asked for stays for it in any case.
 const PASSING_PART: u64 = 4;

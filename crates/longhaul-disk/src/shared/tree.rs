@@ -11,10 +11,10 @@ use std::sync::Arc;
 use longhaul_core::Losses;
 
 use super::blocks::{BlockKey, BlockSize};
-use super::{BlockPart, ReaderSeat};
+use super::{AskedKey, BlockPart, ReaderSeat};
 use crate::bytes::ReadAt;
 use crate::error::DiskError;
-use crate::source::{ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
+use crate::source::{ScanRequest, Scanned, SmallBytes, SmallFile, SourceFile, SourceRef, SourceTree};
 use crate::stat::Identity;
 
 /// A tree that a reader shares with others.
@@ -37,15 +37,16 @@ impl SourceTree for SharedTree {
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
         let file = self.tree.open(at, expect)?;
         let (path, identity) = (file.path(), file.identity());
-        let bytes = SharedBytes { file, seat: self.seat.clone() };
+        let bytes = SharedBytes { file, seat: self.seat.clone(), session: self.seat.session() };
         Ok(Arc::new(SourceFile::of(path, identity, Box::new(bytes))))
     }
 
     fn open_small<'a>(&'a self, at: &'a SourceRef, expect: &'a Identity) -> Result<SmallFile<'a>, DiskError> {
         let key = BlockKey { file: *expect, number: 0 };
         // One that another reader has read, or reads, need not be opened.
-        let opened = if self.seat.is_known(key) { None } else { Some(self.tree.open_small(at, expect)?) };
-        Ok(SmallFile::shared(SharedSmall { tree: self, at, expect, key, opened }, at, expect))
+        let key = AskedKey { block: key, session: self.seat.session() };
+        let opened = if self.seat.is_known(key.block) { None } else { Some(self.tree.open_small(at, expect)?) };
+        Ok(SmallFile::given(Box::new(SharedSmall { tree: self, at, expect, key, opened }), at, expect))
     }
 
     fn shown(&self, at: &SourceRef) -> Vec<u8> {
@@ -55,22 +56,26 @@ impl SourceTree for SharedTree {
     fn losses(&self) -> Losses {
         self.tree.losses()
     }
+
+    fn session_ended(&self) {
+        self.seat.end_session();
+        self.tree.session_ended();
+    }
 }
 
 /// A small file of a shared reading.
-pub(crate) struct SharedSmall<'a> {
+struct SharedSmall<'a> {
     tree: &'a SharedTree,
     at: &'a SourceRef,
     expect: &'a Identity,
-    key: BlockKey,
+    key: AskedKey,
     /// The file, if it was opened for that already.
     opened: Option<SmallFile<'a>>,
 }
 
-impl SharedSmall<'_> {
-    /// Reads it whole into `buf`, which has its length.
-    pub(crate) fn read(self, buf: &mut [u8]) -> Result<(), DiskError> {
-        let SharedSmall { tree, at, expect, key, opened } = self;
+impl SmallBytes for SharedSmall<'_> {
+    fn read(self: Box<Self>, buf: &mut [u8]) -> Result<(), DiskError> {
+        let SharedSmall { tree, at, expect, key, opened } = *self;
         tree.seat.fill_small(key, buf, move |buf| {
             let file = opened.map_or_else(|| tree.tree.open_small(at, expect), Ok)?;
             file.read(buf)
@@ -89,6 +94,8 @@ impl std::fmt::Debug for SharedSmall<'_> {
 struct SharedBytes {
     file: Arc<SourceFile>,
     seat: Arc<ReaderSeat>,
+    /// The session of the reader in which it was opened.
+    session: u64,
 }
 
 impl ReadAt for SharedBytes {
@@ -98,7 +105,7 @@ impl ReadAt for SharedBytes {
         let in_block = block_bytes.min(len.saturating_sub(number * block_bytes));
         let bytes = in_block.saturating_sub(from).min(buf.len() as u64) as usize;
         let Some(into) = buf.get_mut(..bytes).filter(|into| !into.is_empty()) else { return Ok(0) };
-        let key = BlockKey { file: self.file.identity(), number };
+        let key = AskedKey { block: BlockKey { file: self.file.identity(), number }, session: self.session };
         let is_small = len <= block_bytes / SMALL_PART && into.len() as u64 == len;
         let filled = if is_small {
             self.seat.fill_small(key, into, |into| self.file.read_whole(into))

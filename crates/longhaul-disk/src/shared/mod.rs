@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use longhaul_sys::{SharedSlot, Slab, Slot};
 
 use crate::affinity::Affinity;
@@ -26,8 +26,6 @@ use crate::io::{ChunkIo, Depth, EngineKind};
 use crate::source::{SourceFile, SourceTree};
 use blocks::{BlockAnswer, BlockKey, BlockSize, ReaderId, SharedBlocks};
 use tree::SharedTree;
-
-pub(crate) use tree::SharedSmall;
 
 /// The memory and the I/O of a reading that several readers share.
 #[derive(Clone, Debug)]
@@ -76,14 +74,16 @@ impl SharedReading {
         let no_memory = |source| DiskError::Engine { engine: "buffers", source };
         let slab = Slab::new(block_bytes, blocks).map_err(no_memory)?;
         let io = ChunkIo::start_bound(engine, depth, &slab, affinity)?;
-        let beside = SharedReading::beside(readers);
+        let beside = SharedReading::beside(readers).max(blocks / BESIDE_PART);
         let room = blocks.saturating_sub(beside).max(1) as u64 * block_bytes as u64;
+        let (enter, entered) = bounded(beside);
         let held = HeldBlocks { blocks: SharedBlocks::new(room, readers), kept: HashMap::new() };
         let place = ReadingPlace {
             held: Mutex::new(held),
             landed: Condvar::new(),
             room: Condvar::new(),
             slab,
+            alone: AloneTurns { enter, entered },
             io,
             begun: Instant::now(),
             bytes_read: AtomicU64::new(0),
@@ -100,15 +100,15 @@ impl SharedReading {
         ROOM_BLOCKS_MIN + SharedReading::beside(readers)
     }
 
-    /// Blocks of memory for what is read by one reader alone, and for what has left the place and
-    /// is still being copied.
+    /// The fewest blocks of memory for what is read by one reader alone, and for what has left the
+    /// place and is still being copied.
     fn beside(readers: usize) -> usize {
         readers + 1
     }
 
     /// The reader of this number, from 0. To be made once for each.
     pub fn reader(&self, number: usize) -> SourceReader {
-        let seat = ReaderSeat { place: self.place.clone(), reader: ReaderId(number) };
+        let seat = ReaderSeat { place: self.place.clone(), reader: ReaderId(number), session: AtomicU64::new(0) };
         SourceReader { seat: Arc::new(seat) }
     }
 
@@ -132,6 +132,8 @@ impl SourceReader {
 struct ReaderSeat {
     place: Arc<ReadingPlace>,
     reader: ReaderId,
+    /// The number of its session. What was asked for in an earlier one waits for nobody.
+    session: AtomicU64,
 }
 
 /// The place of blocks, its memory and its I/O.
@@ -142,10 +144,50 @@ struct ReadingPlace {
     /// Notified when there may be more room.
     room: Condvar,
     slab: Arc<Slab>,
+    alone: AloneTurns,
     io: ChunkIo,
     begun: Instant,
     bytes_read: AtomicU64,
     bytes_taken: AtomicU64,
+}
+
+/// The turns of those who read for themselves: as many at a time as there are buffers beside the
+/// room. Blocks that others wait for always find a buffer so.
+struct AloneTurns {
+    enter: Sender<()>,
+    entered: Receiver<()>,
+}
+
+/// The turn of one who reads for itself. It ends when it is dropped.
+struct AloneTurn<'p>(&'p AloneTurns);
+
+impl AloneTurns {
+    /// Waits for a turn.
+    fn enter(&self) -> AloneTurn<'_> {
+        // It cannot fail: the other end is here too.
+        let _ = self.enter.send(());
+        AloneTurn(self)
+    }
+}
+
+impl Drop for AloneTurn<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.entered.try_recv();
+    }
+}
+
+/// A block while it is read into the place. When this is dropped, the block is there, or was not
+/// read if it has no bytes: even where the thread that reads it panics.
+struct BlockLanding<'p> {
+    place: &'p ReadingPlace,
+    key: BlockKey,
+    bytes: Option<BlockBytes>,
+}
+
+impl Drop for BlockLanding<'_> {
+    fn drop(&mut self) {
+        self.place.land(self.key, self.bytes.take());
+    }
 }
 
 /// The blocks that are there, and their bytes.
@@ -157,23 +199,33 @@ struct HeldBlocks {
 /// The bytes of a block.
 #[derive(Clone, Debug)]
 enum BlockBytes {
-    Slot(SharedSlot),
+    /// A buffer, and how many bytes of it are those of the block.
+    Slot(SharedSlot, usize),
     /// The bytes of a small file: a slot would hold many.
     Heap(Arc<[u8]>),
 }
 
 impl BlockBytes {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            BlockBytes::Slot(slot) => slot,
+    /// A part of the block of so many bytes, from `from` on. `None` if it is shorter.
+    fn part(&self, from: usize, len: usize) -> Option<&[u8]> {
+        let bytes = match self {
+            BlockBytes::Slot(slot, len) => slot.get(..*len)?,
             BlockBytes::Heap(bytes) => bytes,
-        }
+        };
+        bytes.get(from..from.checked_add(len)?)
     }
+}
+
+/// A block, and the session of the reader in which its file was opened.
+#[derive(Clone, Copy)]
+struct AskedKey {
+    block: BlockKey,
+    session: u64,
 }
 
 /// Part of a block: its bytes from `from` on.
 struct BlockPart<'b> {
-    key: BlockKey,
+    key: AskedKey,
     size: BlockSize,
     from: usize,
     into: &'b mut [u8],
@@ -188,10 +240,14 @@ enum BlockTurn {
 
 impl ReaderSeat {
     /// Waits until a block is there, or this reader is to read it.
-    fn turn(&self, key: BlockKey, size: BlockSize) -> BlockTurn {
+    fn turn(&self, asked: AskedKey, size: BlockSize) -> BlockTurn {
+        let AskedKey { block: key, session } = asked;
         let place = &*self.place;
         let mut held = place.lock();
         loop {
+            if session != self.session() {
+                return BlockTurn::Alone;
+            }
             let answer = held.blocks.want(self.reader, key, size, place.begun.elapsed());
             held.let_leave();
             match answer {
@@ -208,6 +264,21 @@ impl ReaderSeat {
         }
     }
 
+    /// The number of the session that goes on now.
+    fn session(&self) -> u64 {
+        self.session.load(Ordering::Relaxed)
+    }
+
+    /// A session is over. What it asked for waits for nobody, and nobody waits for it.
+    fn end_session(&self) {
+        let mut held = self.place.lock();
+        self.session.fetch_add(1, Ordering::Relaxed);
+        held.blocks.withdraw(self.reader);
+        drop(held);
+        self.place.landed.notify_all();
+        self.place.room.notify_all();
+    }
+
     /// Whether a block is in the place, or is being read.
     fn is_known(&self, key: BlockKey) -> bool {
         self.place.lock().blocks.is_known(key)
@@ -219,14 +290,15 @@ impl ReaderSeat {
         loop {
             match self.turn(key, size) {
                 BlockTurn::Take(kept) => {
-                    into.copy_from_slice(&kept.bytes()[from..from + into.len()]);
+                    into.copy_from_slice(kept.part(from, into.len()).ok_or_else(other_length)?);
                     drop(kept);
-                    self.took(key, into.len());
+                    self.took(key.block, into.len());
                     return Ok(());
                 }
-                BlockTurn::Read => self.place.read_block(file, key, size)?,
+                BlockTurn::Read => self.place.read_block(file, key.block, size)?,
                 BlockTurn::Alone => {
-                    let start = key.number * self.place.block_bytes() + from as u64;
+                    let _turn = self.place.alone.enter();
+                    let start = key.block.number * self.place.block_bytes() + from as u64;
                     let slot = self.place.read_slot(file, start, into.len())?;
                     into.copy_from_slice(&slot[..into.len()]);
                     self.place.count_taken(into.len());
@@ -239,18 +311,19 @@ impl ReaderSeat {
     /// Fills `into` with a whole small file. `read` reads it, if nobody else did.
     fn fill_small(
         &self,
-        key: BlockKey,
+        key: AskedKey,
         into: &mut [u8],
         read: impl FnOnce(&mut [u8]) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
         let size = BlockSize { len: into.len(), kept: (into.len() + KEPT_BESIDE) as u64 };
         match self.turn(key, size) {
-            BlockTurn::Take(kept) => into.copy_from_slice(kept.bytes()),
+            // It is in a buffer if another reader took the file in pieces.
+            BlockTurn::Take(kept) => into.copy_from_slice(kept.part(0, into.len()).ok_or_else(other_length)?),
             BlockTurn::Read => {
-                let result = read(into);
+                let mut landing = BlockLanding { place: &self.place, key: key.block, bytes: None };
+                read(into)?;
                 self.place.count_read(into.len());
-                self.place.land(key, result.as_ref().ok().map(|()| BlockBytes::Heap(Arc::from(&*into))));
-                result?;
+                landing.bytes = Some(BlockBytes::Heap(Arc::from(&*into)));
             }
             BlockTurn::Alone => {
                 self.place.count_read(into.len());
@@ -258,7 +331,7 @@ impl ReaderSeat {
                 return read(into);
             }
         }
-        self.took(key, into.len());
+        self.took(key.block, into.len());
         Ok(())
     }
 
@@ -268,6 +341,12 @@ impl ReaderSeat {
             self.place.room.notify_all();
         }
     }
+}
+
+/// The error of a block that has another length than its file's version says. There is none: the
+/// length is part of the key.
+fn other_length() -> DiskError {
+    DiskError::Engine { engine: "buffers", source: io::ErrorKind::InvalidData.into() }
 }
 
 impl Drop for ReaderSeat {
@@ -284,13 +363,10 @@ impl ReadingPlace {
 
     /// Reads a block into the place, as this was the reader's turn.
     fn read_block(&self, file: &Arc<SourceFile>, key: BlockKey, size: BlockSize) -> Result<(), DiskError> {
-        let read = self.read_slot(file, key.number * self.block_bytes(), size.len);
-        let (kept, result) = match read {
-            Ok(slot) => (Some(BlockBytes::Slot(slot.share())), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        self.land(key, kept);
-        result
+        let mut landing = BlockLanding { place: self, key, bytes: None };
+        let slot = self.read_slot(file, key.number * self.block_bytes(), size.len)?;
+        landing.bytes = Some(BlockBytes::Slot(slot.share(), size.len));
+        Ok(())
     }
 
     /// Reads into a buffer of the place, and waits for that.
@@ -360,10 +436,13 @@ impl fmt::Debug for ReaderSeat {
 
 /// The fewest blocks in the place: one that is taken, one that is read, and two between.
 const ROOM_BLOCKS_MIN: usize = 4;
+/// The part of the memory that is beside the room, if that is more than the fewest blocks there: a
+/// quarter.
+const BESIDE_PART: usize = 4;
 /// Bytes of memory that a small file takes in the place beside its content.
 const KEPT_BESIDE: usize = 512;
 /// The time after which a reader asks again for a block that another one reads. It is told when the
-/// block lands; this is for the case that it is not.
+/// block lands or was not read; this bounds what a lost notice would cost.
 const LANDING_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
