@@ -13,13 +13,14 @@ use longhaul_engine::{
     Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
-use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment, Treatment, treatment};
+use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
+use super::faulted::{SessionStood, code_of, own_place, place_of};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::source::{Look, differing};
 use super::tally::Tally;
@@ -148,15 +149,6 @@ impl From<Fault> for Unprepared {
     fn from(fault: Fault) -> Unprepared {
         let at = own_place(&fault);
         Unprepared { fault, at }
-    }
-}
-
-/// The place of a fault of this host: what may not be read here, is not here, or has no room here
-/// is well on another host. Anything else every mover would meet.
-fn own_place(fault: &Fault) -> BreakPlace {
-    match treatment(fault.code) {
-        Treatment::Hold if fault.code != FaultCode::NotFound => BreakPlace::Shard,
-        _ => BreakPlace::Host,
     }
 }
 
@@ -333,11 +325,7 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         return Outcome::Alike(hold);
     }
     if let Some((mover, fault)) = ended {
-        // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
-        let code = match fault.code {
-            FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
-            code => code,
-        };
+        let code = code_of(&work.job, &fault, SessionStood::of(&figures));
         let at = place_of(&work.job, &fault);
         return broken((mover, work.link), (&fault, code), (at, figures.is_welcome));
     }
@@ -353,22 +341,6 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         Some(hold) => Outcome::Alike(hold),
         None => Outcome::Through(work.tally.faults()),
     }
-}
-
-/// The place of a fault that ended a transfer. What this host could not do while it sends to
-/// another one is its own: its source, its memory, its disks. Where this host receives, if only
-/// from itself, it is one end of the link, and each shard would meet the same. A way that does not
-/// answer is the link's, and so is a daemon whose key is not trusted here.
-fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
-    let is_of_way = matches!(
-        fault.code,
-        FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Superseded
-    );
-    let is_of_daemon =
-        matches!(&job.to, JobDestination::Remote(reach, _) if fault.object == reach.to_string().as_str());
-    let sends = matches!((&job.from, &job.to), (JobSource::Local(_), JobDestination::Remote(..)));
-    let is_own = sends && fault.blame == Blame::Local && !is_of_way && !is_of_daemon;
-    if is_own { own_place(fault) } else { BreakPlace::Link }
 }
 
 /// Marks files as changed that are others than when the campaign was planned: before they are sent,
@@ -444,30 +416,6 @@ mod tests {
     use longhaul_manifest::Item;
 
     use super::*;
-
-    #[test]
-    fn a_fault_of_this_host_is_its_own_while_it_sends_and_the_links_while_it_receives() {
-        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
-        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
-        let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
-        let pull = Job::pull(reach(), vec![path()], LocalDest::directory("/to"));
-        let copy = Job::copy(vec![LocalSource::contents("/from")], LocalDest::directory("/to"));
-        let fault = |code, blame| Fault::new(code, blame, "it failed");
-        let untrusted = fault(FaultCode::Denied, Blame::Local).about("node:7214");
-        for (job, fault, place) in [
-            (&push, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
-            (&push, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Host),
-            (&push, fault(FaultCode::Usage, Blame::Local), BreakPlace::Shard),
-            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Link),
-            (&copy, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
-            (&pull, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
-            (&push, fault(FaultCode::NoSpace, Blame::Peer), BreakPlace::Link),
-            (&push, fault(FaultCode::Lost, Blame::Local), BreakPlace::Link),
-            (&push, untrusted, BreakPlace::Link),
-        ] {
-            assert_eq!(place_of(job, &fault), place, "{job:?} {fault:?}");
-        }
-    }
 
     #[test]
     fn what_is_sent_from_this_host_and_what_it_receives_must_be_what_the_manifest_says() {
