@@ -29,6 +29,7 @@ mod orders;
 mod peer;
 mod policy;
 pub(crate) mod proxy;
+mod readings;
 mod receivers;
 mod removals;
 mod requests;

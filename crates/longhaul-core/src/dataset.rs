@@ -13,6 +13,19 @@ use crate::path::{Escaped, PathError, RelPath};
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct DatasetName(RelPath);
 
+/// The part of a campaign's dataset that one session brings. All of its sessions show a claim, and
+/// the campaign of that is the dataset's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DatasetPart {
+    /// Files of a shard, which are staged and do not appear.
+    Shard {
+        /// The path in the dataset at which they lie. The root path: the dataset itself.
+        onto: RelPath,
+    },
+    /// The list of all files, which all are staged by now: the dataset appears.
+    Commit,
+}
+
 /// The reason why bytes do not name a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetNameError {

@@ -39,7 +39,7 @@ pub use checksum::{Agreement, Algorithm, Algorithms, ChunkSums, PartSums, Sums};
 pub use chunkmap::{ChunkMap, DigestKind};
 pub use claim::{ShardClaim, ShardClaimError};
 pub use clock::Clock;
-pub use dataset::{DatasetName, DatasetNameError};
+pub use dataset::{DatasetName, DatasetNameError, DatasetPart};
 pub use digest::{ChunkHasher, Digest, Hash32, MergeError, RootMerger, TreePart, digest_of};
 pub use extras::{AccessList, Account, Extras, Grant, Grantee, Owner, Permissions, Xattr, XattrName};
 pub use fault::{Author, Blame, Fault, FaultCode};

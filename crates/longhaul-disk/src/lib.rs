@@ -52,7 +52,7 @@ pub use cpus::{CpuList, CpuListError};
 pub use destination::{
     Back, Body, CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FsTarget, Journalled,
     LastBlock, LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof, NamedBytes, Prefill,
-    Published, Removed, Reopened, ReopenedBody, Replace, Room, StageFacts, Staged, StagedKind, StagedNames,
+    Published, Removed, Reopened, ReopenedBody, Replace, Room, StageFacts, StagePart, Staged, StagedKind, StagedNames,
     StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget, SyncCounts, SyncMethod, TargetFile,
     TargetTree, TreePolicy, VoidTarget, Zeros, look_at_dataset,
 };
@@ -77,8 +77,9 @@ pub use shelf::{
     Shelf, Shelved, StageNote, boot_id,
 };
 pub use source::{
-    FsSource, NamesMemory, SameName, ScanRequest, Scanned, Shape, SmallFile, SourceFile, SourceRef, SourceSpec,
-    SourceTree, StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec, TimedVoid, VoidSource,
+    FsSource, NamesMemory, ReadingFigures, ReadingMeans, SameName, ScanRequest, Scanned, Shape, SharedReading,
+    SmallFile, SourceFile, SourceReader, SourceRef, SourceSpec, SourceTree, StreamFrom, StreamMemory, StreamSoFar,
+    StreamSource, StreamSpec, TimedVoid, VoidSource,
 };
 pub use stat::{Identity, Standing};
 pub use sysfs::{DeviceFacts, Medium, Sysfs};

@@ -321,6 +321,10 @@ impl Rows for PostgresRows<'_> {
         self.list(Statement::Shards, values, |columns| columns.shard())
     }
 
+    fn commit_of(&mut self, campaign: CampaignId) -> Answer<Option<Shard>> {
+        self.one(Statement::CommitOf, vec![n(campaign.0)?], |columns| columns.shard())
+    }
+
     fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {
         self.list(Statement::ShardSums, vec![n(campaign.0)?], |columns| columns.shard_sum())
     }

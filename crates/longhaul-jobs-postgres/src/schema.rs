@@ -21,7 +21,7 @@ use crate::rows::RowCells;
 use crate::statements::Statement;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 5] = [FIRST, SECOND, SIGNATURES, SITES, VERIFICATIONS];
+pub(crate) const MIGRATIONS: [&str; 6] = [FIRST, SECOND, SIGNATURES, SITES, VERIFICATIONS, COMMITS];
 
 /// The lock of those who bring a schema up to date: `lhjq`.
 const MIGRATION_LOCK: i64 = 0x6c68_6a71;
@@ -147,6 +147,9 @@ CREATE TABLE bad_file (
 CREATE UNIQUE INDEX bad_file_path ON bad_file (shard, sha256(path));
 CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
 "#;
+
+/// The commits of campaigns: one of each at most, found without a look at its other shards.
+const COMMITS: &str = "CREATE UNIQUE INDEX shard_commit ON shard (campaign) WHERE segment = 9223372036854775807";
 
 /// The way with a schema that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

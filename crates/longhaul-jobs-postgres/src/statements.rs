@@ -129,6 +129,7 @@ statements! {
         ORDER BY id LIMIT $3");
     Shards = concat!("SELECT ", shard!(), " FROM shard WHERE campaign = $1 AND state = $2 AND id > $3
         ORDER BY id LIMIT $4");
+    CommitOf = concat!("SELECT ", shard!(), " FROM shard WHERE campaign = $1 AND segment = 9223372036854775807");
     ShardSums = "SELECT link, state, count(*), sum(files)::bigint, sum(bytes)::bigint, sum(done_files)::bigint,
             sum(done_bytes)::bigint, sum(failed_files)::bigint, sum(failed_bytes)::bigint, sum(unclaimed)::bigint
         FROM shard WHERE campaign = $1 GROUP BY link, state ORDER BY link, state";

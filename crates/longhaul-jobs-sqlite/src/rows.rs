@@ -1,25 +1,26 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: SQLite's answers. Each statement is prepared once for a
-//! connection. `verification` has those about delivered files. Must not know a rule, nor how a
-//! transaction begins and ends.
+//! connection. `verification` is about delivered files. Must not know a rule, nor transactions.
 
+mod shard;
 mod verification;
 
 use std::path::Path;
 
 use longhaul_jobs::columns::{
     Columns, bytes_of_roots, columns_of_link_state, columns_of_place, number, number_of_campaign_state,
-    number_of_fault_state, number_of_kind, number_of_notice, text_of_campaigns, text_of_hold,
+    number_of_fault_state, number_of_kind, number_of_notice, text_of_campaigns,
 };
 use longhaul_jobs::{
     Campaign, CampaignId, CampaignSignature, Due, FailedFile, FaultSum, HookKey, JobsError, Leader, Link, LinkId,
-    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardState,
-    ShardSum, Site, SiteId,
+    Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard, ShardId, ShardKind, ShardSum,
+    Site, SiteId,
 };
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params};
 
+use self::shard::SHARD;
 use crate::columns::RowCells;
 use crate::error::SqliteError;
 
@@ -31,10 +32,6 @@ pub(crate) struct SqliteRows<'a> {
 }
 
 type Answer<T> = Result<T, JobsError>;
-
-const SHARD: &str = "id, campaign, link, segment, entry_first, entry_end, files, bytes, done_files, done_bytes, \
-    failed_files, failed_bytes, state, mover, lease_until, hold, rank, not_before, again, lapses, breaks, \
-    fence, claim, moved, judged, unclaimed";
 
 impl<'a> SqliteRows<'a> {
     /// The rows of an open transaction, which began at `now`.
@@ -263,46 +260,7 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn put_shard(&mut self, shard: &Shard) -> Answer<()> {
-        let (lease, hold) = match shard.state {
-            ShardState::Leased(lease) => (Some(lease), None),
-            ShardState::Held(hold) => (None, Some(text_of_hold(hold))),
-            _ => (None, None),
-        };
-        let statement = format!(
-            "INSERT OR REPLACE INTO shard ({SHARD}) VALUES
-            (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        );
-        self.write(
-            &statement,
-            params![
-                number(shard.id.0)?,
-                number(shard.campaign.0)?,
-                number(shard.link.0)?,
-                number(shard.part.segment)?,
-                number(shard.part.first)?,
-                number(shard.part.end)?,
-                number(shard.total.files)?,
-                number(shard.total.bytes)?,
-                number(shard.done.files)?,
-                number(shard.done.bytes)?,
-                number(shard.failed.files)?,
-                number(shard.failed.bytes)?,
-                number_of_kind(shard.state.kind()),
-                lease.map(|lease| lease.mover.0),
-                lease.map(|lease| number(lease.until.0)).transpose()?,
-                hold,
-                number(shard.turn.rank)?,
-                number(shard.turn.not_before.0)?,
-                shard.tries.again,
-                shard.tries.lapses,
-                shard.tries.breaks,
-                number(shard.claim.fence.0)?,
-                shard.claim.id.0,
-                number(shard.news.moved)?,
-                shard.news.judged,
-                shard.news.unclaimed,
-            ],
-        )
+        self.write_shard(shard)
     }
 
     fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
@@ -341,6 +299,10 @@ impl Rows for SqliteRows<'_> {
             format!("SELECT {SHARD} FROM shard WHERE campaign = ? AND state = ? AND id > ? ORDER BY id LIMIT ?");
         let values = params![number(campaign.0)?, number_of_kind(kind), number(after.0)?, number(most as u64)?];
         self.list(&statement, values, |columns| columns.shard())
+    }
+
+    fn commit_of(&mut self, campaign: CampaignId) -> Answer<Option<Shard>> {
+        self.read_commit(campaign)
     }
 
     fn shard_sums(&mut self, campaign: CampaignId) -> Answer<Vec<ShardSum>> {

@@ -16,7 +16,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::SqliteError;
 
 /// The migrations, in their order.
-pub(crate) const MIGRATIONS: [&str; 6] = [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS];
+pub(crate) const MIGRATIONS: [&str; 7] = [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS, COMMITS];
 
 /// `lhjq`, by which a file of ours is known.
 const APPLICATION_ID: i64 = 0x6c68_6a71;
@@ -136,6 +136,9 @@ CREATE TABLE bad_file (
 CREATE INDEX bad_file_campaign ON bad_file (campaign, shard);
 ";
 
+/// The commits of campaigns: one of each at most, found without a look at its other shards.
+const COMMITS: &str = "CREATE UNIQUE INDEX shard_commit ON shard (campaign) WHERE segment = 9223372036854775807";
+
 /// Whether the file is new or ours, and not newer than this program. It reads, and writes nothing.
 pub(crate) fn check(connection: &Connection, path: &Path, known: usize) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::failed(path, "it cannot be read", source);
@@ -175,8 +178,8 @@ mod tests {
     use super::*;
 
     /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 7] =
-        [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS, "ALTER TABLE shard ADD COLUMN colour TEXT"];
+    const NEXT: [&str; 8] =
+        [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS, COMMITS, "ALTER TABLE shard ADD COLUMN colour TEXT"];
 
     #[test]
     fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
@@ -190,7 +193,7 @@ mod tests {
         assert_eq!(kept, 7);
         connection.prepare("SELECT colour FROM shard").unwrap();
         let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 7, known: 6, .. }), "{refused}");
+        assert!(matches!(refused, SqliteError::Newer { found: 8, known: 7, .. }), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use longhaul_core::FaultCode;
 
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId};
-use crate::rows::{Campaign, CampaignState, FaultState, LinkState, ShardKind};
+use crate::rows::{Campaign, CampaignState, FaultState, LinkState, ShardKind, ShardState};
 use crate::store::Rows;
 
 /// A campaign in figures: `total` is the sum of `done`, `failed`, `cancelled` and `left`, always.
@@ -38,6 +38,9 @@ pub struct Left {
     pub faults: Vec<FaultLeft>,
     /// The time of the slowest link: links work side by side.
     pub time: TimeLeft,
+    /// How far the commit is by which all files appear together. `None`: each appears when it is
+    /// done.
+    pub commit: Option<ShardState>,
 }
 
 /// The rest of a campaign on one link.
@@ -99,6 +102,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
         links: Vec::new(),
         faults: faults(rows, campaign, state)?,
         time: TimeLeft::Nothing,
+        commit: rows.commit_of(campaign)?.map(|commit| commit.state),
     };
     for sum in rows.shard_sums(campaign)? {
         let counted = sum.done.plus(sum.failed).ok_or(TOO_MUCH)?;

@@ -294,6 +294,11 @@ impl Rows for Memory {
         Ok(self.shards.values().filter(of_kind).take(most).cloned().collect())
     }
 
+    fn commit_of(&mut self, campaign: CampaignId) -> Result<Option<Shard>, JobsError> {
+        let mut commits = self.shards.values().filter(|shard| shard.campaign == campaign && shard.part.is_commit());
+        Ok(commits.next().cloned())
+    }
+
     fn shard_sums(&mut self, campaign: CampaignId) -> Result<Vec<ShardSum>, JobsError> {
         let mut sums: BTreeMap<(LinkId, ShardKind), ShardSum> = BTreeMap::new();
         for shard in self.shards.values().filter(|shard| shard.campaign == campaign) {

@@ -8,12 +8,12 @@ use std::num::NonZero;
 use longhaul_core::{Blame, FaultCode, Hash32, PlainText};
 
 use crate::calendar::Calendar;
-use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, CampaignKey, Claim, LinkId, Micros, MoverId, ShardId, SiteId};
 use crate::retry::RetryRules;
 
 mod link;
 mod notice;
+mod shard;
 mod signature;
 pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
@@ -204,6 +204,7 @@ pub struct Tries {
 ///
 /// ```text
 /// (new)    P  it is cut                                             Planned
+/// (new)    P  it is the commit of a campaign                        Held
 /// Planned  L  its turn has come                                     Ready
 /// Planned  U  its campaign is cancelled                             Cancelled
 /// Ready    M  it is claimed                                         Leased
@@ -217,6 +218,7 @@ pub struct Tries {
 /// Leased   LM it cannot go on without a user                        Held
 /// Leased   LM it ends after its campaign was cancelled              Cancelled
 /// Held     U  it is released                                        Planned
+/// Held     ML it is a commit, and the last other shard is done      Planned
 /// Held     U  its campaign is cancelled                             Cancelled
 /// Partial  U  its faults are tried again                            Planned
 /// ```
@@ -265,6 +267,8 @@ pub enum Hold {
     Lapsed(u32),
     /// Its fence cannot grow any more.
     FenceSpent,
+    /// It is the commit of its campaign, which is let go once every other shard is done.
+    AwaitsShards,
 }
 
 /// The kind of a shard's state.
@@ -423,34 +427,6 @@ impl Weight {
 impl Default for Weight {
     fn default() -> Weight {
         Weight(NonZero::new(100).unwrap_or(NonZero::<u16>::MIN))
-    }
-}
-
-impl Shard {
-    /// A shard that was just cut.
-    pub fn new(id: ShardId, campaign: CampaignId, link: LinkId, part: Part, total: Amount) -> Shard {
-        let (state, tries, claim) = (ShardState::Planned, Tries::default(), Claim::default());
-        let (done, failed) = (Amount::default(), Amount::default());
-        let (turn, news) = (ShardTurn::default(), ShardNews::default());
-        Shard { id, campaign, link, part, total, done, failed, state, turn, tries, claim, news }
-    }
-
-    /// The lease of a claim. `None` if the shard is not that claim's any more.
-    pub fn lease_of(&self, claim: Claim) -> Option<Lease> {
-        match self.state {
-            ShardState::Leased(lease) if self.claim == claim => Some(lease),
-            _ => None,
-        }
-    }
-
-    /// The part of it that neither stands nor was given up.
-    ///
-    /// # Errors
-    /// [`JobsError::Miscounted`] if there is more of both than the shard has.
-    pub fn left(&self) -> Result<Amount, JobsError> {
-        let counted = self.done.plus(self.failed).ok_or(JobsError::TooMuch("files of a shard"))?;
-        let miscounted = || JobsError::Miscounted { shard: self.id, total: self.total, counted };
-        self.total.minus(counted).ok_or_else(miscounted)
     }
 }
 

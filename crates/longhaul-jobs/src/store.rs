@@ -189,6 +189,9 @@ pub trait Rows: VerificationRows {
         after: ShardId,
         most: usize,
     ) -> Result<Vec<Shard>, JobsError>;
+    /// The commit of a campaign: the shard of [`Part::COMMIT`](crate::Part::COMMIT). `None`: its
+    /// files appear one by one.
+    fn commit_of(&mut self, campaign: CampaignId) -> Result<Option<Shard>, JobsError>;
     /// Sums over the shards of a campaign.
     fn shard_sums(&mut self, campaign: CampaignId) -> Result<Vec<ShardSum>, JobsError>;
 

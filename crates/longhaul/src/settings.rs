@@ -44,7 +44,7 @@ pub use stream::{InputSettings, StreamSettings};
 pub use targets::{new_set, rate_of};
 
 /// Everything a transfer needs but its locations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TransferSettings {
     /// The engine's settings.
     pub engine: Settings,

@@ -25,8 +25,10 @@
 //! - **DATASET-3**: one session at a time has a holder, which is that of one name and one
 //!   principal of one user. Between holders of two principals the rename decides.
 
+mod campaign;
 mod holder;
 mod left;
+mod lock;
 mod prune;
 
 use std::ffi::OsStr;
@@ -42,6 +44,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, fstat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use self::campaign::CampaignName;
+pub use self::campaign::StagePart;
 use self::holder::Holder;
 pub use self::left::{CountLeft, StageFacts};
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
@@ -63,6 +67,8 @@ use crate::walk::Dir;
 pub struct DatasetStage {
     holder: Holder,
     replace: Replace,
+    /// The campaign whose dataset it is. `None`: it is that of one transfer.
+    campaign: Option<CampaignName>,
     tree: Arc<Tree>,
     /// The path that it shall have beneath the served tree, or its name alone.
     place: RelPath,
@@ -77,6 +83,8 @@ pub struct DatasetOrder<'o> {
     pub principal: &'o str,
     /// Whether it may replace what has its name.
     pub replace: Replace,
+    /// The part of it that the session stages.
+    pub part: StagePart,
 }
 
 /// The dataset's own directory, open to be finished.
@@ -118,6 +126,12 @@ pub enum DatasetError {
         /// The name.
         path: PathText,
     },
+    /// It has appeared already: what has the name is the dataset of the same campaign.
+    #[error("'{path}' is the dataset of this campaign, which has appeared before")]
+    Published {
+        /// The name.
+        path: PathText,
+    },
     /// This destination cannot do it.
     #[error("'{path}' cannot appear at once: {why}")]
     Unable {
@@ -135,6 +149,7 @@ impl DatasetError {
             DatasetError::Disk(error) => return error.fault(),
             DatasetError::Stands { path } => (FaultCode::Exists, path),
             DatasetError::Busy { path } => (FaultCode::Busy, path),
+            DatasetError::Published { path } => (FaultCode::Published, path),
             DatasetError::Unable { path, .. } => (FaultCode::Usage, path),
         };
         Fault::new(code, Blame::Local, self).about(path)
@@ -177,19 +192,25 @@ impl DatasetStage {
         order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
-        let replace = order.replace;
+        let (replace, campaign) = (order.replace, order.part.campaign());
         let place = beneath.join(order.name.as_bytes());
         let place = place.map_err(|source| DiskError::Name { path: order.name.as_bytes().into(), source })?;
         let mut holder = Holder::take((parent, &dir), order, patience)?;
         if let Some(shelf) = shelf {
-            holder = holder.noted(shelf, StageNote { place: place.clone(), principal: order.principal.to_owned() })?;
+            holder = holder.noted(shelf, StageNote { place: place.clone(), principal: order.stager() })?;
         }
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
-        let stage = DatasetStage { holder, replace, tree, place };
-        stage.holder.recover()?;
-        stage.holder.try_renames(replace)?;
+        let mut stage = DatasetStage { holder, replace, campaign, tree, place };
+        // Whoever has it beside others came behind one that has done so alone.
+        if stage.holder.is_alone() {
+            stage.holder.recover()?;
+            stage.holder.try_renames(replace)?;
+        }
         stage.need_free_name()?;
+        if order.part.is_of_shard() {
+            stage.holder.let_others_in()?;
+        }
         Ok(stage)
     }
 
@@ -203,14 +224,22 @@ impl DatasetStage {
         RelPath::new(holder::TREE).unwrap_or_default()
     }
 
-    /// The destination that writes to what is staged, under the policy of the tree in which it
-    /// shall appear.
+    /// The path of a directory of the dataset in its tree. The root path is the dataset itself.
     ///
     /// # Errors
-    /// A [`DatasetError`] of the disk.
-    pub fn target(&self, direct: DirectMode, policy: TreePolicy) -> Result<FsTarget, DatasetError> {
-        let (tree, place) = (Arc::clone(&self.tree), self.place.clone());
-        Ok(FsTarget::staged(StagedHome { tree, top: DatasetStage::top_path(), place }, direct, policy)?)
+    /// A [`DatasetError`] of a path that is too long.
+    pub fn path_of(onto: &RelPath) -> Result<RelPath, DatasetError> {
+        joined_to(&DatasetStage::top_path(), onto)
+    }
+
+    /// The destination that writes to what is staged, at a directory of the dataset, under the
+    /// policy of the tree in which it shall appear.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk, or of a path that is too long.
+    pub fn target(&self, onto: &RelPath, direct: DirectMode, policy: TreePolicy) -> Result<FsTarget, DatasetError> {
+        let (tree, top, place) = (Arc::clone(&self.tree), DatasetStage::path_of(onto)?, joined_to(&self.place, onto)?);
+        Ok(FsTarget::staged(StagedHome { tree, top, place }, direct, policy)?)
     }
 
     /// A path by which this process reaches a directory for files without names.
@@ -228,8 +257,12 @@ impl DatasetStage {
         self.holder.use_goes_on();
     }
 
-    /// Refuses a dataset whose name is taken, if it may not replace what has it or could not.
+    /// Refuses a dataset whose name is taken, if it may not replace what has it or could not, or if
+    /// it is that very dataset which has it.
     fn need_free_name(&self) -> Result<(), DatasetError> {
+        if self.campaign.is_some() && self.holder.campaign_of_name()? == self.campaign {
+            return Err(DatasetError::Published { path: self.shown() });
+        }
         match self.replace {
             Replace::Never if self.holder.name_stands()? => Err(DatasetError::Stands { path: self.shown() }),
             Replace::Never => Ok(()),
@@ -250,6 +283,17 @@ impl DatasetStage {
         let_owner_in(dir.kernel(), dir.as_ref()).map_err(failed("open to its owner"))?;
         remove_flat(&dir, DATASET_MANIFEST_NAME).map_err(failed("remove an old list from"))?;
         Ok(DatasetTop { dir, stat })
+    }
+
+    /// Notes the campaign whose dataset it is beside its sealed manifest: a mover that has not
+    /// heard that it appeared knows it by that. Does nothing for the dataset of one transfer.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk.
+    pub fn note_campaign(&self, top: &DatasetTop) -> Result<(), DatasetError> {
+        let Some(campaign) = self.campaign else { return Ok(()) };
+        campaign::note(&top.dir, campaign)
+            .map_err(|error| DiskError::call("note the campaign of", self.shown(), error).into())
     }
 
     /// Makes everything in the dataset durable.
@@ -306,6 +350,11 @@ impl DatasetTop {
     pub fn manifest_path(&self) -> PathBuf {
         path_of(&self.dir).join(OsStr::from_bytes(DATASET_MANIFEST_NAME))
     }
+}
+
+/// A path below another one.
+fn joined_to(above: &RelPath, below: &RelPath) -> Result<RelPath, DatasetError> {
+    above.concat(below).map_err(|source| DiskError::Name { path: below.into(), source }.into())
 }
 
 /// The path of an open directory, for this process.

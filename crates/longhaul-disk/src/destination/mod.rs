@@ -44,7 +44,7 @@ pub(crate) use body::DiskBody;
 pub use body::{Body, Zeros};
 pub use dataset::{
     CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ListedName, Published, Removed, StageFacts,
-    StagedKind, StagedNames, look_at_dataset,
+    StagePart, StagedKind, StagedNames, look_at_dataset,
 };
 pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;

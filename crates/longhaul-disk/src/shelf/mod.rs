@@ -72,6 +72,7 @@ pub use journal::Journal;
 pub(crate) use locks::has_no_locks;
 pub use reader::JournalReader;
 pub use stages::StageNote;
+pub(crate) use stages::stager_of;
 pub(crate) use sweep::{remove_idle, sweep};
 
 /// The shelf of a tree or of a set. Cheap to make and to clone: nothing is opened before the first

@@ -22,11 +22,16 @@ use crate::stat::meta_of;
 pub struct StageNote {
     /// The path at which it shall appear.
     pub place: RelPath,
-    /// The principal that stages it.
+    /// The principal that stages it; of a campaign's dataset, that and the campaign.
     pub principal: String,
 }
 
 impl StageNote {
+    /// The principal that stages it, whatever its campaign.
+    pub fn owner(&self) -> &str {
+        self.principal.split_once(BETWEEN).map_or(&self.principal, |(owner, _)| owner)
+    }
+
     /// The name of its file: one for each place and principal.
     fn file_name(&self) -> Vec<u8> {
         let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 note of a dataset");
@@ -213,6 +218,13 @@ fn now() -> Timestamps {
     Timestamps { last_access: now, last_modification: now }
 }
 
+/// The name of whoever stages a campaign's dataset: a principal, and the campaign.
+pub(crate) fn stager_of(principal: &str, campaign: &str) -> String {
+    format!("{principal}{BETWEEN}{campaign}")
+}
+
+/// The word between both. No principal has spaces.
+const BETWEEN: &str = " campaign ";
 /// The end of the name of a note.
 const SUFFIX: &[u8] = b".dataset";
 /// The end of the name of a note while it is written.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_core::{DatasetName, Escaped, Fault, RelPath, ShardClaim, Word};
+use longhaul_core::{DatasetName, DatasetPart, Escaped, Fault, RelPath, ShardClaim, Word};
 use longhaul_disk::{StreamShape, StreamSpec, SumsCatalogue, TargetDirs};
 use longhaul_net::{Identity, PublicKey};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,10 @@ pub struct Job {
     /// or none of them does. `None`: each file appears when it is done.
     #[serde(default)]
     pub dataset: Option<DatasetName>,
+    /// The part of a campaign's dataset that the job brings; the campaign is that of its claim.
+    /// `None`: all of it.
+    #[serde(default)]
+    pub part: Option<DatasetPart>,
     /// Until when a copy from one daemon to another is followed. Nothing else can be left.
     #[serde(default)]
     pub following: Following,
@@ -86,7 +90,7 @@ impl Job {
     /// Moves bytes from one place to another, without a claim.
     pub fn between(from: JobSource, to: JobDestination) -> Job {
         let (following, dialler) = (Following::default(), Dialler::default());
-        Job { from, to, claim: None, expected: None, dataset: None, following, dialler }
+        Job { from, to, claim: None, expected: None, dataset: None, part: None, following, dialler }
     }
 
     /// The same job by this claim.
@@ -99,6 +103,13 @@ impl Job {
     #[must_use]
     pub fn as_dataset(self, name: DatasetName) -> Job {
         Job { dataset: Some(name), ..self }
+    }
+
+    /// The same job, which brings a part of a campaign's dataset: files of a shard, which are
+    /// staged. The claim that it needs names the campaign.
+    #[must_use]
+    pub fn in_part(self, part: DatasetPart) -> Job {
+        Job { part: Some(part), ..self }
     }
 
     /// The same job, which keeps checksums of files that come to this host in this catalogue, where

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, LaneId, Role, hint};
 use longhaul_disk::{EngineKind, SourceTree};
 use longhaul_net::{Identity, LaneStream, NetError, Protection};
-use longhaul_proto::wire::message::{VERSION, Welcome};
+use longhaul_proto::wire::message::{Placing, VERSION, Welcome};
 
 use super::Run;
 use super::missing;
@@ -73,12 +73,26 @@ impl Run {
         self.copy_to(source, &LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?).await
     }
 
+    /// Both halves in this process, for a list of files that stand where they are staged.
+    pub(super) async fn copy_listed(self, list: Arc<dyn SourceTree>, dest: &LocalDest) -> Result<Totals, Fault> {
+        self.half_slots()?;
+        let opening = Opening {
+            direct: self.settings.io,
+            dry_run: false,
+            placing: Placing::Beneath,
+            may_modify: true,
+            claim: self.publishing.claim,
+            catalogue: dest.catalogue(),
+        };
+        self.copy_to(list, &LocalSite::new(dest, opening)?.for_dataset(self.dataset_wish())?).await
+    }
+
     /// Copies to a site, in further sessions if a target of it failed whose siblings can take the
     /// rest.
     async fn copy_to(&self, source: Arc<dyn SourceTree>, site: &LocalSite) -> Result<Totals, Fault> {
         let engines = Engines { sender: self.settings.engine, receiver: self.settings.engine, noise: false };
         let (mut sends, mut receives) = (SendCourse::default(), ReceiveCourse::default());
-        sends.totals.stages_all = self.is_dataset();
+        sends.totals.stages_all = self.is_listed_dataset();
         let mut dialling = self.dialling()?;
         loop {
             let (tree, destination) = (source.clone(), self.opened(site)?);

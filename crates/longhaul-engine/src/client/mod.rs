@@ -5,15 +5,17 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `trees` copies between trees that a library user made. `list` asks
-//! what is there. `order` has one daemon fetch from another, by a list of `order_list` if it is a
-//! part of a source. `ssh` reaches a host that has no
-//! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
-//! refuses settings that no session could keep; `publishing` says how what is moved gets its names.
-//! The session loops do the rest.
+//! sources that give them so. `trees` copies between trees that a library user made, `several` has
+//! one source go to several destinations. `list` asks what is there, `reading` has files read where
+//! they lie. `order` has one daemon fetch from another, by a list of `order_list` if it is a part
+//! of a source. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear. The session loops do the rest.
 
 mod ahead;
 mod answer;
+mod commit;
 pub(crate) mod connect;
 mod dialling;
 pub(crate) mod digests;
@@ -27,10 +29,12 @@ mod order;
 mod order_list;
 mod possible;
 mod publishing;
+pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
 mod session;
 pub(crate) mod sets;
+mod several;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
@@ -38,15 +42,17 @@ mod trees;
 pub(crate) mod udp_way;
 pub(crate) mod wish;
 
+pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
+pub use several::Deliveries;
 pub use trees::{Observers, run_between, run_into};
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
-use longhaul_disk::{Affinity, Shape, SourceTree};
+use longhaul_disk::{Affinity, Shape, SourceReader, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, Placing};
@@ -85,7 +91,20 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Report {
+    run_reading(AskedJob { job, credentials, reader: None }, settings, observer, stop).await
+}
+
+/// A job, and the means that are its own.
+struct AskedJob {
+    job: Job,
+    credentials: Option<Credentials>,
+    /// The reader of its sources. `None`: they are read for it alone.
+    reader: Option<SourceReader>,
+}
+
+async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
     let begun = Instant::now();
+    let AskedJob { job, credentials, reader } = asked;
     let affinity = match possible(&settings, &job).and_then(|()| affinity(&settings)) {
         Ok(affinity) => affinity,
         Err(fault) => return conclude(Err(fault), &*observer, begun),
@@ -110,8 +129,8 @@ pub async fn run(
         ssh: costs.clone(),
         affinity,
         watch: None,
-        publishing: Publishing { claim: job.claim, dataset: job.dataset },
-        expected: job.expected,
+        publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
+        reading: SourceReading { expected: job.expected, reader },
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -188,8 +207,28 @@ pub(crate) struct Run {
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
     /// How it publishes what it moves.
     pub(crate) publishing: Publishing,
-    /// The files that are expected of sources on this host. `None`: any may go.
-    pub(crate) expected: Option<Arc<ExpectedFiles>>,
+    /// How it reads sources on this host.
+    pub(crate) reading: SourceReading,
+}
+
+/// How a run reads sources on this host.
+#[derive(Clone, Default)]
+pub(crate) struct SourceReading {
+    /// The files that are expected of them. `None`: any may go.
+    expected: Option<Arc<ExpectedFiles>>,
+    /// The reader that it is beside others. `None`: it reads alone, with nothing in between.
+    reader: Option<SourceReader>,
+}
+
+impl SourceReading {
+    /// The tree as this run reads it.
+    fn over(&self, tree: Arc<dyn SourceTree>) -> Arc<dyn SourceTree> {
+        let tree = ExpectedSource::over(tree, self.expected.clone());
+        match &self.reader {
+            Some(reader) => reader.over(tree),
+            None => tree,
+        }
+    }
 }
 
 impl Run {
@@ -200,22 +239,33 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        let (watch, publishing, expected) = (None, Publishing::default(), None);
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, expected })
+        let (watch, publishing, reading) = (None, Publishing::default(), SourceReading::default());
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, reading })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
         let contents = sources.iter().any(|s| s.contents);
         let count = sources.len();
-        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        budget::slots(self.settings.memory, self.settings.chunk_size())?;
         let (tree, shape) = self.local_sources(sources).await?;
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
         let asked = place::placing(self.is_dataset() || path.slash, count, contents, &shape);
+        self.push_tree((tree, asked), remote, path).await
+    }
+
+    /// The same of any tree, whose names are placed so.
+    pub(super) async fn push_tree(
+        self,
+        (tree, asked): (Arc<dyn SourceTree>, Placing),
+        remote: &Remote,
+        path: RemotePath,
+    ) -> Result<Totals, Fault> {
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let (mut course, mut dialling) = (SendCourse::default(), self.dialling()?);
-        course.totals.stages_all = self.is_dataset();
+        course.totals.stages_all = self.is_listed_dataset();
         if self.may_speak_ahead() {
             dialling.first = Some(FirstPage::begin(tree.clone(), self.wanted(), self.settings.chunk_size())?);
         }
@@ -238,7 +288,7 @@ impl Run {
             }
             let ended = match agreed {
                 Ok(agreed) => {
-                    if self.is_dataset() && dialling.sessions > 0 {
+                    if self.is_listed_dataset() && dialling.sessions > 0 {
                         course.offer_all_again();
                     }
                     dialling.sessions += 1;
@@ -263,7 +313,7 @@ impl Run {
     /// that does not keep the claim, does not stage a dataset, or does not know the metadata that
     /// is to be carried or the checksums, would make what it should not.
     fn may_speak_ahead(&self) -> bool {
-        let Publishing { claim, dataset } = &self.publishing;
+        let Publishing { claim, dataset, .. } = &self.publishing;
         claim.is_none() && dataset.is_none() && !self.settings.metadata.preserve.may_lose()
     }
 
@@ -424,7 +474,7 @@ impl Run {
     async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
         let (direct, wanted) = (self.settings.io, self.wanted());
         let (tree, shape) = blocking(move || place::local_sources(&sources, direct, &wanted)).await?;
-        Ok((ExpectedSource::over(tree, self.expected.clone()), shape))
+        Ok((self.reading.over(tree), shape))
     }
 }
 

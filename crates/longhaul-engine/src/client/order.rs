@@ -106,10 +106,23 @@ impl Run {
         let begun = tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            begun = self.joined(asked) => begun,
+            begun = self.joined_patiently(asked) => begun,
         };
         let (control, id) = begun?;
         self.follow(control, id, asked.following).await
+    }
+
+    /// As [`Run::joined`]. A mover's order waits while a daemon has no place for it, as a push does.
+    async fn joined_patiently(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
+        let (mut patience, mut stop) = (self.dialling()?.patience, self.stop.clone());
+        loop {
+            match self.joined(asked).await {
+                Err(fault) if fault.code == FaultCode::Busy && self.settings.files_from.is_some() => {
+                    patience.wait(fault, None, &self.observer, &mut stop).await?;
+                }
+                joined => return joined,
+            }
+        }
     }
 
     /// Begins an order, or comes back to an earlier one.
@@ -134,7 +147,8 @@ impl Run {
     async fn begin_order(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
         let (ordered, dialled) = asked.ordered();
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
-        let list = self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.expected.as_deref()));
+        let list =
+            self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
         // The key for which the grant is good is the one that this side trusts.
         let audience = match &list {
             None => connect(dialled).await?.control.peer_key,
@@ -232,7 +246,8 @@ impl Run {
             return Err(only_daemons());
         }
         // Of a list the files are known, and it lies beneath one source.
-        let is_listed = self.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
+        let is_listed =
+            self.reading.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
         let refused = [
             (self.settings.files_from.is_some() && !is_listed, "a list of names"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),

@@ -3,7 +3,7 @@
 //! In: the job. Out: what the daemon is shown, and the wish for a dataset where this side receives.
 //! It opens nothing.
 
-use longhaul_core::{Blame, DatasetName, Fault, Role, ShardClaim};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, Role, ShardClaim};
 
 use super::Run;
 use super::connect::Dialling;
@@ -18,6 +18,8 @@ pub(crate) struct Publishing {
     pub(crate) claim: Option<ShardClaim>,
     /// The name under which all files appear together. `None`: each appears when it is done.
     pub(crate) dataset: Option<DatasetName>,
+    /// The part of a campaign's dataset that it brings. `None`: all of it.
+    pub(crate) part: Option<DatasetPart>,
 }
 
 impl Run {
@@ -27,18 +29,24 @@ impl Run {
         self.publishing.dataset.is_some()
     }
 
+    /// Whether all files appear together at the end of the run, which lists them. Those of a shard
+    /// do not.
+    pub(super) fn is_listed_dataset(&self) -> bool {
+        self.is_dataset() && !matches!(self.publishing.part, Some(DatasetPart::Shard { .. }))
+    }
+
     /// The dataset as which everything appears together where this side receives.
     pub(super) fn dataset_wish(&self) -> Option<DatasetWish> {
         let name = self.publishing.dataset.clone()?;
-        Some(DatasetWish::new(name, self.settings.if_exists))
+        Some(DatasetWish::new(name, self.settings.if_exists).in_part(self.publishing.part.clone()))
     }
 
     /// Gives what the daemon is shown around the hello. Where this side receives, its own directory
     /// keeps the claim, and a dataset is staged there.
     pub(super) fn shown(&self, role: Role, dialling: &Dialling) -> Shown {
-        let (Publishing { claim, dataset }, grant) = (self.publishing.clone(), dialling.grant.clone());
+        let (Publishing { claim, dataset, part }, grant) = (self.publishing.clone(), dialling.grant.clone());
         let none = Shown { grant, ..Shown::default() };
-        if role == Role::Sender { Shown { claim, dataset, ..none } } else { none }
+        if role == Role::Sender { Shown { claim, dataset, part, ..none } } else { none }
     }
 
     /// Ends a push whose dataset has appeared, as the `fault` of the daemon says, though it was not

@@ -120,7 +120,7 @@ impl PipeAccount {
                 let (direct, dry_run, placing) = (self.direct, transfer.dry_run, *placing);
                 let (claim, catalogue) = (shown.claim, self.catalogue.clone());
                 let opening = Opening { direct, dry_run, placing, may_modify, claim, catalogue };
-                let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
+                let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists).in_part(shown.part));
                 let run = run_of(transfer.run);
                 let destination = match &self.ground {
                     AccountGround::Whole { places } => {

@@ -12,7 +12,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LAN
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Rights, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Protection, PublicKey, TransportFacts};
-use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
+use longhaul_proto::wire::message::{Far, Flow, OrderSkills, Request, Transfer};
 
 use super::access::{need, need_protection, need_share};
 use super::audit::SessionAudit;
@@ -26,6 +26,7 @@ use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
+use super::reading::{self, Reading};
 use super::removal::{self, Removal};
 use super::request::hear_rest;
 use super::root_places::RootPlace;
@@ -50,10 +51,21 @@ pub(super) enum Admitted {
     Listing(Box<ListedNames>),
     /// Names to look at and to move away.
     Removal(Box<Removal>),
+    /// Files to read where they lie.
+    Reading(Box<Reading>),
     /// A session to begin.
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
     OrderEnd(AwaitedEnd),
+    /// The things that this daemon knows to do with orders.
+    Skills(OrderSkills),
+}
+
+/// The things that this daemon knows to do with orders. A client that is a user of this host has
+/// neither orders nor grants.
+fn skills(daemon: &Daemon) -> OrderSkills {
+    let is_of_user = daemon.live.link.is_some() || daemon.roots.account.is_some();
+    OrderSkills { lists: !is_of_user, stops: !is_of_user }
 }
 
 /// A session that is allowed and has what it needs.
@@ -103,7 +115,8 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots if shown.asks_skills => Ok(Admitted::Listing(Box::new(ListedNames::skills(places()?)))),
+        // A few bytes, which take no place of a listing.
+        Request::Roots if shown.asks_skills => Ok(Admitted::Skills(skills(daemon))),
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
@@ -112,6 +125,10 @@ pub(super) async fn admit(
         Request::List { root, path } if shown.removes => {
             let removal = removal::admit(daemon, peer.1, client, (&root, path)).await?;
             Ok(Admitted::Removal(Box::new(removal)))
+        }
+        Request::List { root, path } if shown.reads => {
+            let reading = reading::admit(daemon, peer.1, client, (&root, path)).await?;
+            Ok(Admitted::Reading(Box::new(reading)))
         }
         Request::List { root, path } => {
             let (config, rights) = daemon.root(client, &root)?;
@@ -293,7 +310,7 @@ fn facts(transfer: &Transfer) -> TransportFacts {
 }
 
 /// The memory that the sessions of a client on these roots may have together.
-fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
+pub(super) fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
     let bounds = roots.iter().map(|root| root.memory).chain([client.memory]);
     bounds.flatten().fold(daemon.config.memory, ByteCount::min)
 }
@@ -320,11 +337,12 @@ fn needed(
         needed.reserve += memory - budget::memory_for(chunk_max).get();
     }
     // The list of a dataset has the roots of what was staged before.
-    let lists = |destination: &Destination| transfer.digests || destination.dataset.is_some();
+    let has_list = |destination: &Destination| destination.dataset.as_ref().is_some_and(|dataset| dataset.is_listed());
+    let lists = |destination: &Destination| transfer.digests || has_list(destination);
     if matches!(side, Side::Receive(destination, _) if lists(destination)) {
         needed.reserve += budget::digest_bytes(chunk_max) * budget::DIGEST_SLOTS as u64;
     }
-    if matches!(side, Side::Receive(destination, _) if destination.dataset.is_some()) {
+    if matches!(side, Side::Receive(destination, _) if has_list(destination)) {
         needed.reserve += LIST_BYTES;
     }
     Ok(needed)
@@ -393,7 +411,7 @@ pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<
 /// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
 /// room for a client that has none; but not for one that wants much more than others, which would
 /// have to send several away.
-async fn buffers(
+pub(super) async fn buffers(
     daemon: &Daemon,
     client: PublicKey,
     (needed, mut roots): (Need, Vec<RootPlace>),

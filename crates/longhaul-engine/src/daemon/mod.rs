@@ -9,7 +9,8 @@
 //! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
-//! source or destination, `listing` answers requests to list, and `removal` moves names away.
+//! source or destination, `listing` answers requests to list, `reading` tells digests of files that
+//! stay where they are, and `removal` moves names away.
 //! `grants` honours rights that clients lend to others; `order` fetches for a client from another
 //! daemon (`order_fetch`), or sends there (`order_send`), by sessions of `order_session`, where
 //! `dials` allows it, by the names of `order_list`; `order_places` bound how many of these are
@@ -60,6 +61,7 @@ mod order_session;
 mod pipe;
 mod quotas;
 mod rates;
+mod reading;
 mod reload;
 mod removal;
 mod request;

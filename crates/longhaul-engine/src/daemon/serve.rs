@@ -17,8 +17,8 @@ use longhaul_proto::Message;
 use longhaul_proto::join::JoinKey;
 use longhaul_proto::receiver::Policy;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far, GrantedLanes, Transfer,
-    VERSION, Welcome, extras_carried,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_KNOWS_SHARED, CAP_REPLACED, CAP_UDP_EARLY, Far,
+    GrantedLanes, Transfer, VERSION, Welcome, extras_carried,
 };
 use tokio::sync::mpsc;
 
@@ -33,6 +33,7 @@ use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCount
 use super::memory::{LONGEST, Measured};
 use super::order;
 use super::rates::Entered;
+use super::reading::Reading;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
 use crate::budget;
@@ -122,6 +123,7 @@ async fn hear_out(
             removal.run((&daemon, current), control).await;
             daemon.live.spare.freed();
         }
+        Ok((Admitted::Reading(reading), _)) => read_there((&daemon, current), control, *reading, place).await,
         Ok((Admitted::Session(admission), ordered)) => {
             // An order has a place of its own, which outlives its sessions.
             drop(place);
@@ -135,6 +137,7 @@ async fn hear_out(
             }
             daemon.live.spare.freed();
         }
+        Ok((Admitted::Skills(skills), _)) => say_last(&mut control, Message::OrderSkills(skills)).await,
         // It keeps its place while it waits.
         Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
@@ -155,6 +158,18 @@ async fn hear_out(
     }
 }
 
+/// Has files read where they lie. The place of its beginning is given back.
+async fn read_there(
+    (daemon, current): (&Arc<Daemon>, &Current),
+    control: Control,
+    reading: Reading,
+    place: (Seat, Option<Seat>),
+) {
+    drop(place);
+    reading.run((daemon, current), control).await;
+    daemon.live.spare.freed();
+}
+
 /// Whether more may come behind the first words. One of another version may say as much.
 fn says_more(heard: &Result<HeardRequest, Fault>) -> bool {
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
@@ -171,7 +186,11 @@ fn record_refused(daemon: &Daemon, asked: &Asked, (peer, stranger): (SocketAddr,
 }
 
 async fn refuse(control: &mut Control, fault: Fault) {
-    let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+    say_last(control, Message::Refuse(fault)).await;
+}
+
+async fn say_last(control: &mut Control, message: Message) {
+    let _ = write_message(&mut control.writer, &message).await;
     let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
 }
 
@@ -353,6 +372,8 @@ fn answer(admission: &Admission, units: Units, (session, rate): (SessionName, Op
                 Side::Receive(destination, _) => {
                     let keeps_claim = if destination.claim.is_some() { CAP_CLAIM } else { 0 };
                     let stages = if destination.is_whole { CAP_DATASET } else { 0 };
+                    let of_campaign = destination.dataset.as_ref().is_some_and(|dataset| dataset.is_of_campaign());
+                    let stages = stages | if of_campaign { CAP_DATASET_PART } else { 0 };
                     let replaced = if admission.transfer.flow.tells_replaced { CAP_REPLACED } else { 0 };
                     keeps_claim | stages | replaced | handshake::receiver_caps(destination.tree.sync_method())
                 }

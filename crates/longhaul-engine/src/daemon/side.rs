@@ -64,7 +64,7 @@ pub(super) async fn open(
             let (dry_run, placing, may_modify) = (transfer.dry_run, *placing, rights.modify);
             let (claim, catalogue) = (shown.claim, daemon.config.state.catalogue.clone());
             let opening = Opening { direct, dry_run, placing, may_modify, claim, catalogue };
-            let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists));
+            let dataset = shown.dataset.map(|name| DatasetWish::new(name, *if_exists).in_part(shown.part));
             let ((set, store), path) = (daemon.root_parts(root).await?, path.clone());
             let who = Principal::client(&client.key, &client.name);
             let run = run_of(transfer.run);

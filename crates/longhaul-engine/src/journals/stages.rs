@@ -39,7 +39,7 @@ impl RootJournals {
         let noted_before = before.or_else(|| secs_before(NOTE_AGE)).unwrap_or(i64::MIN);
         self.shelf.remove_unwritten_stages(secs_before(UNWRITTEN_AGE).unwrap_or(i64::MIN))?;
         for note in self.shelf.stages()? {
-            let (path, principal) = (note.place.escaped(), &note.principal);
+            let (path, principal) = (note.place.escaped(), note.owner());
             let hears = &mut |more| on_removed(principal, more);
             match DatasetStage::look_after(set.first(), &note, (before, noted_before), hears) {
                 Ok(Some(removed)) => {
@@ -65,7 +65,7 @@ impl RootJournals {
         (principal, place): (&str, &RelPath),
     ) -> Result<(), Fault> {
         let stages = self.shelf.stages().map_err(Fault::from)?;
-        let others = || stages.iter().filter(|note| note.principal == principal && note.place != *place);
+        let others = || stages.iter().filter(|note| note.owner() == principal && note.place != *place);
         if others().count() < self.unfinished_max() {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl RootJournals {
         if set.is_set() {
             return Ok(found);
         }
-        for note in self.shelf.stages()?.into_iter().filter(|note| note.principal == principal) {
+        for note in self.shelf.stages()?.into_iter().filter(|note| note.owner() == principal) {
             let Some(name) = name_beneath(&note.place, beneath) else { continue };
             let Some(listed) = listed(name, (set, &mut left), &note)? else { continue };
             room(bytes(&listed))?;
@@ -109,10 +109,10 @@ fn listed(name: Vec<u8>, (set, left): (&TargetSet, &mut CountLeft), note: &Stage
     let kind = ListedKind::Partial(Box::new(ListedPartial {
         held: facts.bytes,
         since_unix: u64::try_from(facts.used).unwrap_or(0),
-        principal: note.principal.as_str().into(),
-        owner: note.principal.as_str().into(),
+        principal: note.owner().into(),
+        owner: note.owner().into(),
         temp: TempName::of(facts.holder),
-        user: facts.in_use.then(|| note.principal.as_str().into()),
+        user: facts.in_use.then(|| note.owner().into()),
     }));
     // Nobody knows how long it would have been.
     let meta = Meta::new(MODE, Mtime::said(facts.used, 0));

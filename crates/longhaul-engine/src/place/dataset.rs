@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Escaped, Fault, FaultCode, IfExists, RelPath};
 use longhaul_disk::{
-    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, TargetSet, TargetTree, TreePolicy,
-    VoidTarget, look_at_dataset,
+    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StagePart, TargetSet, TargetTree,
+    TreePolicy, VoidTarget, look_at_dataset,
 };
 use longhaul_proto::receiver::Landing;
 
@@ -26,6 +26,8 @@ use crate::session::opened::Destination;
 pub(crate) struct DatasetWish {
     name: DatasetName,
     replace: Replace,
+    /// The part of a campaign's dataset that is received. `None`: all of it is.
+    part: Option<DatasetPart>,
     /// Where each session of the run says that it has appeared.
     appeared: Appeared,
 }
@@ -44,6 +46,8 @@ pub(super) struct Staging<'o> {
     pub(super) run: [u8; 16],
     /// The options of opening it.
     pub(super) opening: Opening,
+    /// The part of a campaign's dataset that is received. `None`: all of it is.
+    pub(super) part: Option<DatasetPart>,
     /// Where its session says that it has appeared.
     pub(super) appeared: Appeared,
 }
@@ -52,21 +56,45 @@ impl DatasetWish {
     /// A dataset of this name, which may replace one if the rule for names that stand says so.
     pub(crate) fn new(name: DatasetName, if_exists: IfExists) -> DatasetWish {
         let replace = if if_exists == IfExists::Replace { Replace::Allowed } else { Replace::Never };
-        DatasetWish { name, replace, appeared: Appeared::default() }
+        DatasetWish { name, replace, part: None, appeared: Appeared::default() }
+    }
+
+    /// The same dataset, of which a session brings a part, if there is one. Its campaign is that of
+    /// the session's claim.
+    pub(crate) fn in_part(self, part: Option<DatasetPart>) -> DatasetWish {
+        DatasetWish { part, ..self }
     }
 
     /// Refuses a dataset that cannot be staged in the directory `dir`. Makes nothing.
     pub(super) fn check(&self, dir: &Path) -> Result<(), Fault> {
+        // What has the name may be the very dataset: it is looked at when it is staged.
+        if self.part.is_some() {
+            return Ok(());
+        }
         look_at_dataset(dir, &self.name, self.replace).map_err(Fault::from)
     }
 
     /// Stages it in a directory that a user named.
-    pub(super) fn stage(&self, dir: &Path, who: &Principal, patience: Duration) -> Result<DatasetStage, DatasetError> {
-        DatasetStage::named(dir, self.order(who), patience)
+    pub(super) fn stage(
+        &self,
+        dir: &Path,
+        (who, opening): (&Principal, &Opening),
+        patience: Duration,
+    ) -> Result<DatasetStage, Fault> {
+        Ok(DatasetStage::named(dir, self.order(who, opening)?, patience)?)
     }
 
-    fn order<'o>(&'o self, who: &'o Principal) -> DatasetOrder<'o> {
-        DatasetOrder { name: &self.name, principal: &who.principal, replace: self.replace }
+    fn order<'o>(&'o self, who: &'o Principal, opening: &Opening) -> Result<DatasetOrder<'o>, Fault> {
+        let part = match (&self.part, opening.claim) {
+            (None, _) => StagePart::All,
+            (Some(DatasetPart::Shard { .. }), Some(claim)) => StagePart::Shard(claim.campaign),
+            (Some(DatasetPart::Commit), Some(claim)) => StagePart::Commit(claim.campaign),
+            (Some(_), None) => {
+                let why = "a part of a campaign's dataset is staged by a claim, and there is none";
+                return Err(Fault::new(FaultCode::Usage, Blame::Local, why));
+            }
+        };
+        Ok(DatasetOrder { name: &self.name, principal: &who.principal, replace: self.replace, part })
     }
 
     /// Opens it beneath a served tree, under the policy of its root.
@@ -96,10 +124,11 @@ impl DatasetWish {
             return Ok(planned(base));
         }
         store.need_room_for_stage(root, (&who.principal, &place))?;
-        let stage = DatasetStage::beneath((root.first(), path, policy.modes), self.order(who), PATIENCE)?;
+        let order = self.order(who, &opening)?;
+        let stage = DatasetStage::beneath((root.first(), path, policy.modes), order, PATIENCE)?;
         let doubts = &Doubts::default();
-        let appeared = self.appeared.clone();
-        let staging = Staging { root: store, doubts, policy, who, run, opening, appeared };
+        let (part, appeared) = (self.part.clone(), self.appeared.clone());
+        let staging = Staging { root: store, doubts, policy, who, run, opening, part, appeared };
         opened(stage, staging, base)
     }
 }
@@ -120,17 +149,28 @@ pub(crate) fn served(
 
 /// Opens a staged dataset for a session.
 pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Result<Destination, Fault> {
-    let top = DatasetStage::top_path();
-    let target = stage.target(with.opening.direct, with.policy)?.cataloguing(with.opening.catalogue.clone());
+    let onto = match &with.part {
+        Some(DatasetPart::Shard { onto }) => onto.clone(),
+        Some(DatasetPart::Commit) | None => RelPath::root(),
+    };
+    let top = DatasetStage::path_of(&onto)?;
+    let target = stage.target(&onto, with.opening.direct, with.policy)?.cataloguing(with.opening.catalogue.clone());
     let store = with.root.staged(stage.tree().shelf(), target.layout(), with.doubts);
     let presence = Arc::<Presence>::default();
     // Before partials are looked for, which an older session of the shard may have.
     let claim = with.opening.claim.map(|claim| with.root.claims().show(claim, with.who, &presence)).transpose()?;
     let ledger = store.begin(with.who, with.run, top, presence.clone())?;
     let tree = Arc::new(target.tagged(ledger.tag()));
-    let fleeting = Destination::fleeting(tree, Landing::beneath(), base);
+    let fleeting = Destination::fleeting(tree, Landing::beneath(), base.clone());
     let (ledger, claim) = (Some(Arc::new(ledger)), claim.map(Arc::new));
-    let dataset = Some(Arc::new(StagedDataset::new(stage, with.appeared)));
+    let base = if onto.is_root() { base } else { format!("{base}/{}", onto.escaped()) };
+    let fleeting = Destination { base, ..fleeting };
+    let dataset = match with.part {
+        None => StagedDataset::new(stage, with.appeared),
+        Some(DatasetPart::Commit) => StagedDataset::of_campaign(stage, with.appeared),
+        Some(DatasetPart::Shard { .. }) => StagedDataset::of_shard(stage, with.appeared),
+    };
+    let dataset = Some(Arc::new(dataset));
     Ok(Destination { ledger, presence, claim, dataset, is_whole: true, ..fleeting })
 }
 
@@ -159,13 +199,15 @@ impl LocalSite {
             return Ok(planned(base));
         }
         let who = &Principal::local();
-        // On this host an earlier session of the run has let go by now.
-        let stage = wish.stage(&self.dir, who, self.patience.map_or(Duration::ZERO, |_| PATIENCE))?;
+        // On this host an earlier session of the run has let go by now; other movers may have not.
+        let patience = if wish.part.is_some() { PATIENCE } else { self.patience.map_or(Duration::ZERO, |_| PATIENCE) };
+        let stage = wish.stage(&self.dir, (who, &self.opening), patience)?;
         let dir = FsTarget::open(&self.dir, self.opening.direct)?;
         let root = &RootJournals::new(dir.shelf().clone(), dir.layout(), &Doubts::default());
         let (policy, run) = (TreePolicy::default(), self.run);
         let (doubts, opening, appeared) = (&self.doubts, self.opening.clone(), wish.appeared.clone());
-        let staging = Staging { root, doubts, policy, who, run, opening, appeared };
+        let part = wish.part.clone();
+        let staging = Staging { root, doubts, policy, who, run, opening, part, appeared };
         let destination = opened(stage, staging, base)?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination {

@@ -24,10 +24,23 @@ pub(crate) struct StagedDataset {
     list: Mutex<DatasetList>,
     stage: DatasetStage,
     appeared: Appeared,
+    /// The sessions that bring it.
+    brought: BroughtBy,
     /// Whether the session ends without it.
     given_up: AtomicBool,
     /// Hears of files that are removed where it is staged.
     on_removed: OnceLock<OnRemoved>,
+}
+
+/// The sessions that bring a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BroughtBy {
+    /// This one brings all of it.
+    This,
+    /// Those of a campaign's shards, of which this is one: nothing appears at its end.
+    Shards,
+    /// They have: this one lists what they brought.
+    ShardsBefore,
 }
 
 /// The dataset of a run, once a session of it had it appear. Clones share it.
@@ -77,9 +90,34 @@ pub(crate) fn rule_within(if_exists: IfExists) -> IfExists {
 impl StagedDataset {
     /// Begins the list of a dataset, which says so where it `appeared`.
     pub(crate) fn new(stage: DatasetStage, appeared: Appeared) -> StagedDataset {
-        let sorter = Some(Sorter::new(&stage.scratch_path(), SORT_BYTES));
+        StagedDataset::brought(BroughtBy::This, stage, appeared)
+    }
+
+    /// The same dataset of a campaign, whose shards have brought all of it.
+    pub(crate) fn of_campaign(stage: DatasetStage, appeared: Appeared) -> StagedDataset {
+        StagedDataset::brought(BroughtBy::ShardsBefore, stage, appeared)
+    }
+
+    /// A shard of it. It has no list, and does not appear.
+    pub(crate) fn of_shard(stage: DatasetStage, appeared: Appeared) -> StagedDataset {
+        StagedDataset::brought(BroughtBy::Shards, stage, appeared)
+    }
+
+    fn brought(brought: BroughtBy, stage: DatasetStage, appeared: Appeared) -> StagedDataset {
+        let sorter = (brought != BroughtBy::Shards).then(|| Sorter::new(&stage.scratch_path(), SORT_BYTES));
         let list = Mutex::new(DatasetList { sorter, missing: MissingFiles::default() });
-        StagedDataset { list, stage, appeared, given_up: AtomicBool::default(), on_removed: OnceLock::default() }
+        let (given_up, on_removed) = (AtomicBool::default(), OnceLock::default());
+        StagedDataset { list, stage, appeared, brought, given_up, on_removed }
+    }
+
+    /// Whether it has a list of all files, of which it must know the roots.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.brought != BroughtBy::Shards
+    }
+
+    /// Whether it is that of a campaign.
+    pub(crate) fn is_of_campaign(&self) -> bool {
+        self.brought != BroughtBy::This
     }
 
     /// Where it says that it has appeared.
@@ -97,6 +135,11 @@ impl StagedDataset {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
+    /// Notes that its session still stages files.
+    pub(crate) fn goes_on_staging(&self) {
+        self.stage.goes_on();
+    }
+
     /// Whether the session goes on.
     fn goes_on(&self) -> Result<(), Fault> {
         if !self.given_up.load(Ordering::Relaxed) {
@@ -109,7 +152,10 @@ impl StagedDataset {
     /// Notes the outcome of an entry, with the further checksums of a file. If the list cannot be
     /// kept, the entry is missing.
     pub(crate) fn settled(&self, held: &EntryRef, outcome: &Outcome, sums: &Sums, preserve: Preserve) {
-        self.stage.goes_on();
+        self.goes_on_staging();
+        // Whoever lists what others brought carries no metadata over, and knows the times.
+        let times = preserve.times || self.brought == BroughtBy::ShardsBefore;
+        let preserve = Preserve { times, ..preserve };
         let mut list = self.list();
         let root = match outcome {
             Outcome::Committed(root) | Outcome::Linked(root) => *root,
@@ -148,6 +194,7 @@ impl StagedDataset {
         let Some(sorter) = list.sorter.take() else { return Ok(()) };
         let top = self.stage.open_top()?;
         let sealed = self.sealed(sorter, &top)?;
+        self.stage.note_campaign(&top)?;
         self.fit(&top, &sealed)?;
         self.stage.make_durable(&top)?;
         let _right = claim.map(HeldClaim::publishing).transpose()?;

@@ -243,11 +243,11 @@ impl Plan {
         } = destination;
         let allowed = allowed.expecting(expected);
         let mut config = self.receiver_config(landing);
-        if dataset.is_some() {
+        if let Some(dataset) = &dataset {
             // Nobody has seen what is staged, and the list needs the roots of all.
             let if_exists = rule_within(config.policy.if_exists);
             config.policy = Policy { if_exists, may_modify: true };
-            if config.digests == SkippedDigests::Unwanted {
+            if dataset.is_listed() && config.digests == SkippedDigests::Unwanted {
                 config.digests = SkippedDigests::Kept;
             }
         }

@@ -14,9 +14,9 @@ use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
     Admission, Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
-    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_segment, beat, cancel, claim_among, finish, hold, lead,
-    note_omitted, note_verified, queue_id, raise, release, retry, schedule_among, set_link_state, settle_notice,
-    take_back_segments, take_notice, take_to_verify, verify_figures,
+    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_commit, add_segment, beat, begin_campaign, cancel,
+    claim_among, finish, hold, lead, note_omitted, note_verified, queue_id, raise, release, retry, schedule_among,
+    set_link_state, settle_notice, take_back_segments, take_notice, take_to_verify, verify_figures,
 };
 use longhaul_jobs::{
     Amount, BadKind, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError,
@@ -92,7 +92,8 @@ impl<S: Store> Pair<S> {
                 self.both(|rows| beat(rows, &news));
             }
             12..18 => {
-                let (outcome, files) = self.outcome();
+                let is_commit = self.memory.all_shards().any(|row| row.id == shard && row.part.is_commit());
+                let (outcome, files) = if is_commit { (Outcome::Through(vec![]), 0) } else { self.outcome() };
                 let done = Amount { files, bytes: files * 10 };
                 let (moved, unclaimed) = (self.random.below(200), self.random.below(2) == 0);
                 let report = Report { shard, claim: known, done, moved, outcome, unclaimed, chance };
@@ -239,6 +240,22 @@ impl<S: Store> Pair<S> {
         self.both(|rows| left(rows, campaign));
     }
 
+    /// A campaign of one shard whose files appear together.
+    fn commit_one(&mut self) {
+        let new = NewCampaign { name: "dataset".to_owned(), ..NewCampaign::default() };
+        let total = Amount { files: 10, bytes: 100 };
+        let link = self.link;
+        let campaign = self.both(|rows| {
+            let campaign = add_campaign(rows, &new)?;
+            let segment = Segment { campaign, number: 0, digest: [7; 32], total };
+            add_segment(rows, &segment, link, &[Cut { first: 0, end: 10, total }])?;
+            add_commit(rows, campaign, link)?;
+            begin_campaign(rows, campaign)?;
+            Ok(campaign)
+        });
+        self.campaigns.push(campaign.unwrap());
+    }
+
     /// All rows, in both.
     fn compare(&mut self) {
         let campaigns = self.campaigns.clone();
@@ -251,7 +268,7 @@ impl<S: Store> Pair<S> {
         for campaign in campaigns {
             self.both(|rows| rows.share_used(campaign, LinkId(3)));
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
-            self.both(|rows| rows.omitted(campaign));
+            self.both(|rows| Ok((rows.omitted(campaign)?, rows.commit_of(campaign)?)));
             self.both(|rows| rows.bad_sums(campaign));
             self.both(|rows| {
                 let all = rows.notices(campaign, 7, 1000)?;
@@ -278,6 +295,7 @@ pub(crate) fn play<S: Store>(seed: u64, mut store: S, clock: Arc<AtomicU64>) -> 
     let (random, claims) = (Random(seed), vec![(ShardId(5), Claim::default())]);
     let mut pair = Pair { memory, store, clock, random, link, campaigns, claims };
     pair.omit_names();
+    pair.commit_one();
     for _ in 0..150 {
         let pause = [0, 1, 5, 20, 70][pair.random.below(5) as usize] * 1_000_000;
         pair.memory.now = Micros(pair.memory.now.0 + pause);

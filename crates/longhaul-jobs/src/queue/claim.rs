@@ -4,6 +4,7 @@
 //! the destination is shown. Must not know how shards come to be ready.
 
 use super::admit::{Admission, AdmitAll};
+use super::commit::may_commit;
 use super::permits::{self, Holder, movers_at};
 use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
@@ -89,6 +90,12 @@ fn claim_on(
         }
         if allowance == Allowance::Closed {
             return Ok(None);
+        }
+        // Nothing lets it go too early: this is the last look, in the transaction of the claim.
+        if shard.part.is_commit() && !may_commit(rows, &campaign)? {
+            shard.state = ShardState::Held(Hold::AwaitsShards);
+            rows.put_shard(&shard)?;
+            continue;
         }
         let Some(fence) = shard.claim.fence.next() else {
             shard.state = ShardState::Held(Hold::FenceSpent);

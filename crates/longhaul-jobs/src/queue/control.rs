@@ -147,6 +147,10 @@ fn change_shards(
         let Some(last) = shards.last() else { return Ok(()) };
         after = last.id;
         for mut shard in shards {
+            if shard.state == ShardState::Held(Hold::AwaitsShards) && state == ShardState::Planned {
+                // No user lets it go: the last of the other shards does.
+                continue;
+            }
             if kind == ShardKind::Held {
                 shard.tries = Tries::default();
                 shard.news.judged |= matches!(shard.state, ShardState::Held(Hold::Alike { .. }));

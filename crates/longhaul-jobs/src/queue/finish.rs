@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use longhaul_core::{Blame, FaultCode, PlainText};
 
+use super::commit::let_commit_go;
 use super::{advance, campaign_of, link_of, notices, permits, shard_of, verify};
 use crate::error::JobsError;
 use crate::ids::{Amount, Claim, Micros, ShardId};
@@ -142,6 +143,9 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
     rows.put_shard(&shard)?;
     if let Outcome::Through(_) = &report.outcome {
         verify::note_delivered(rows, shard.id)?;
+    }
+    if shard.state == ShardState::Done {
+        let_commit_go(rows, &campaign)?;
     }
     notices::note_end(rows, &campaign, &shard, &report.outcome)?;
     Ok(Finished::Recorded(shard.state))

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_core::FaultCode;
 
 use super::admit::{Admission, AdmitAll};
+use super::commit::let_commit_go;
 use super::finish::VAIN_MAX;
 use super::{campaign_of, given_back, notices, permits};
 use crate::calendar::Allowance;
@@ -160,6 +161,7 @@ fn running_or_done(rows: &mut dyn Rows, id: CampaignId) -> Result<Turn, JobsErro
         return Ok(Turn::Still);
     }
     notices::bound_waiting(rows, &campaign)?;
+    let_commit_go(rows, &campaign)?;
     if !is_settled(rows, id)? {
         return Ok(Turn::Running(Box::new(campaign)));
     }

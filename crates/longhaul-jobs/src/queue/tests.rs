@@ -15,6 +15,7 @@ use crate::plan::Cut;
 use crate::rows::{CampaignState, FaultState, Hold, LinkState, OmittedName, Priority, Segment, ShardState, Weight};
 use crate::store::Store;
 
+mod commit;
 mod faults;
 mod notices;
 mod order;

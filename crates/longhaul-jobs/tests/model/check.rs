@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::left::left;
-use longhaul_jobs::{Due, FaultState, Fence, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft};
+use longhaul_jobs::{
+    CampaignId, Due, FaultState, Fence, Hold, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft,
+};
 
 use crate::world::{World, path_of};
 
@@ -125,6 +127,7 @@ impl World {
             if sums.left.files == 0 && sums.time != TimeLeft::Nothing {
                 return self.breaks(format!("nothing is left and takes time: {sums:?}"));
             }
+            self.check_commit(campaign);
             let rows: u64 = sums.faults.iter().map(|fault| fault.given_up.files).sum();
             if rows != sums.failed.files {
                 return self.breaks(format!("{rows} rows for {} failed files", sums.failed.files));
@@ -135,6 +138,22 @@ impl World {
             return self.breaks(format!("{permit:?} is taken, and nothing moves"));
         }
         self.check_files();
+    }
+
+    /// A dataset has appeared if its commit is done; and it is, unless something of its campaign
+    /// is not, or a user must say something.
+    fn check_commit(&mut self, campaign: CampaignId) {
+        let of_campaign: Vec<_> = self.store.all_shards().filter(|shard| shard.campaign == campaign).cloned().collect();
+        let Some(commit) = of_campaign.iter().find(|shard| shard.part.is_commit()) else { return };
+        let has_appeared = self.destination.published.contains_key(&(commit.id, 0));
+        self.tally.committed += u64::from(has_appeared);
+        if commit.state == ShardState::Done && !has_appeared {
+            return self.breaks(format!("{:?} is done, and its dataset has not appeared", commit.id));
+        }
+        let mut others = of_campaign.iter().filter(|shard| !shard.part.is_commit());
+        if commit.state == ShardState::Held(Hold::AwaitsShards) && others.all(|shard| shard.state == ShardState::Done) {
+            self.breaks(format!("{:?} waits for nothing", commit.id));
+        }
     }
 
     fn check_files(&mut self) {

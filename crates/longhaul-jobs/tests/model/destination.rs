@@ -64,6 +64,8 @@ pub(crate) struct Destination {
     retired: BTreeSet<(ShardId, Kept)>,
     /// The highest fence that was ever welcome.
     welcomed: BTreeMap<ShardId, Fence>,
+    /// The files that must stand before the dataset of a commit appears.
+    pub(crate) commits: BTreeMap<ShardId, Vec<FileNo>>,
     pub(crate) refused: u64,
     pub(crate) broken: Option<String>,
 }
@@ -250,6 +252,10 @@ impl Destination {
         }
         if let Some(before) = self.publishers.insert(shard, kept).filter(|before| *before != kept) {
             self.retired.insert((shard, before));
+        }
+        let missing = self.commits.get(&shard).into_iter().flatten().find(|file| !self.published.contains_key(file));
+        if let Some(missing) = missing.copied() {
+            self.breaks(format!("{shard:?}: a dataset appeared without {missing:?}"));
         }
         match self.published.insert(file, version) {
             Some(before) if before > version => {

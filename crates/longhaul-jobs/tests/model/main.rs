@@ -35,6 +35,7 @@ fn ten_thousand_fleets_keep_their_promises() {
     println!("{tally:?}");
     let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, .. } = tally;
     let (shown_again, changed, slept, lost) = (tally.shown_again, tally.changed, tally.slept, tally.lost);
+    let committed = tally.committed;
     let steps = tally.steps;
     for (what, times) in [
         ("files published", published),
@@ -51,6 +52,7 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("files changed at the source", changed),
         ("daemons that paused in sessions", slept),
         ("turns whose commits were lost", lost),
+        ("datasets that appeared", committed),
     ] {
         assert!(times >= seeds / 100, "{what}: {times} times only");
     }

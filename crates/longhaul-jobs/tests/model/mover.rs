@@ -173,7 +173,13 @@ impl World {
                 self.tally.shown_again += 1;
                 self.show_again(&mut holding);
             }
+            Stage::Open if self.destination.commits.contains_key(&shard) => return self.commit(holding),
             Stage::Open => return self.move_file(holding),
+            Stage::Publishing if self.destination.commits.contains_key(&shard) => {
+                if !self.destination.is_under_way(holding.daemon, (shard, 0), holding.kept()) {
+                    holding.stage = Stage::Open;
+                }
+            }
             Stage::Publishing => {
                 if !self.destination.is_under_way(holding.daemon, (shard, holding.next), holding.kept()) {
                     holding.count_done();
@@ -199,6 +205,25 @@ impl World {
         let code = codes[self.rng.index(codes.len())];
         let at = BreakPlace::Link;
         Outcome::Broken { code, at, welcome: !matches!(holding.stage, Stage::Showing | Stage::Waiting) }
+    }
+
+    /// The dataset of a campaign: it appeared in an earlier session whose answer was lost, or it
+    /// does now.
+    fn commit(&mut self, mut holding: Holding) -> Option<Holding> {
+        let dataset = (holding.shard, 0);
+        if self.destination.published.contains_key(&dataset) && self.mutant != Some(Mutant::CommitAgain) {
+            return self.end(&holding);
+        }
+        match self.destination.begin(holding.daemon, (dataset, 0), holding.kept()) {
+            Begun::UnderWay => holding.stage = Stage::Publishing,
+            Begun::Busy => {}
+            Begun::Refused => {
+                let outcome = self.lost(&holding);
+                self.report(&holding, outcome);
+                return None;
+            }
+        }
+        Some(holding)
     }
 
     /// The next file: it stands as it was when the mover was welcome, or it is published.

@@ -52,13 +52,17 @@ pub(crate) enum Mutant {
     LockLetGo,
     /// A mover looks at what stands before it is welcome.
     ComparedEarly,
+    /// The commit of a campaign is let go before every other shard is done.
+    CommitEarly,
+    /// A mover has a dataset appear though it stands already.
+    CommitAgain,
     /// A daemon that pauses in the middle of a batch loses its lock, as one with a lease would.
     SleeperLosesLock,
 }
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 24] = [
+    pub(crate) const ALL: [Mutant; 26] = [
         Mutant::EqualFencePasses,
         Mutant::KeptNotDurable,
         Mutant::PublishUnchecked,
@@ -82,6 +86,8 @@ impl Mutant {
         Mutant::SessionUnchecked,
         Mutant::LockLetGo,
         Mutant::ComparedEarly,
+        Mutant::CommitEarly,
+        Mutant::CommitAgain,
         Mutant::SleeperLosesLock,
     ];
 }

@@ -8,8 +8,8 @@ use std::num::NonZero;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::queue::{
-    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_link, add_segment, add_site, begin_campaign,
-    cancel, hold, lead, release, retry, schedule,
+    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_commit, add_link, add_segment, add_site,
+    begin_campaign, cancel, hold, lead, release, retry, schedule,
 };
 use longhaul_jobs::{
     Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,
@@ -49,6 +49,8 @@ pub(crate) struct Tally {
     pub(crate) slept: u64,
     /// Times that the store lost what it had said to be committed.
     pub(crate) lost: u64,
+    /// Datasets that appeared.
+    pub(crate) committed: u64,
     /// The steps that shards took from state to state.
     pub(crate) steps: BTreeSet<(ShardKind, ShardKind)>,
 }
@@ -69,6 +71,7 @@ impl Tally {
         self.changed += other.changed;
         self.slept += other.slept;
         self.lost += other.lost;
+        self.committed += other.committed;
         self.steps.extend(&other.steps);
     }
 }
@@ -235,9 +238,22 @@ impl World {
                 let link = self.links[self.rng.index(self.links.len())];
                 self.add_shard(campaign, number, link)?;
             }
+            if self.rng.one_in(2) {
+                self.add_commit(campaign)?;
+            }
             self.store.transact(|rows| begin_campaign(rows, campaign))?;
             self.campaigns.push(campaign);
         }
+        Ok(())
+    }
+
+    /// Has the files of a campaign appear together.
+    fn add_commit(&mut self, campaign: CampaignId) -> Result<(), JobsError> {
+        let of_campaign = self.store.all_shards().filter(|shard| shard.campaign == campaign);
+        let files = of_campaign.flat_map(|shard| (0..shard.total.files).map(|file| (shard.id, file))).collect();
+        let link = self.links[self.rng.index(self.links.len())];
+        let commit = self.store.transact(|rows| add_commit(rows, campaign, link))?;
+        self.destination.commits.insert(commit, files);
         Ok(())
     }
 
@@ -323,7 +339,8 @@ impl World {
 
     /// Somebody writes to a file at the source.
     fn change_source(&mut self) {
-        let shards: Vec<_> = self.store.all_shards().map(|shard| (shard.id, shard.total.files)).collect();
+        let shards = self.store.all_shards().filter(|shard| !shard.part.is_commit());
+        let shards: Vec<_> = shards.map(|shard| (shard.id, shard.total.files)).collect();
         let (shard, files) = shards[self.rng.index(shards.len())];
         let file = self.rng.below(files);
         *self.versions.entry((shard, file)).or_default() += 1;

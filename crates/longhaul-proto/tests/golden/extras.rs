@@ -108,5 +108,22 @@ pub(super) fn as_dataset() -> Message {
 /// Its bytes.
 pub(super) const AS_DATASET: &str = "070000002a0572756e2d37";
 
+/// The part of a campaign's dataset that a shard is.
+pub(super) fn part_of_shard() -> Message {
+    let onto = longhaul_core::RelPath::new("s").expect("a path");
+    Message::DatasetPart(longhaul_core::DatasetPart::Shard { onto })
+}
+
+/// Its bytes.
+pub(super) const PART_OF_SHARD: &str = "0400000036000173";
+
+/// The commit of a campaign's dataset.
+pub(super) fn part_that_commits() -> Message {
+    Message::DatasetPart(longhaul_core::DatasetPart::Commit)
+}
+
+/// Its bytes.
+pub(super) const PART_THAT_COMMITS: &str = "020000003601";
+
 /// The bytes of a claim that is shown.
 pub(super) const SHOWN_CLAIM: &str = "240000002911111111111111111111111111111111ac020222222222222222222222222222222222";

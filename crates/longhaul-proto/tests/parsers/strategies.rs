@@ -2,10 +2,10 @@
 
 use longhaul_core::filter::{Rule, RuleKind};
 use longhaul_core::{
-    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, Digest, DigestKind, Entry,
-    EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind, LossReason,
-    Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag, SeveralNames,
-    ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
+    AccessList, Account, Attempt, Blame, BundleId, ChunkIndex, ChunkSize, DatasetName, DatasetPart, Digest, DigestKind,
+    Entry, EntryKind, Extras, Fault, FaultCode, FileId, Grant, Grantee, IfExists, Inode, LaneId, Loss, LossKind,
+    LossReason, Meta, Mtime, Owner, Permissions, PlainText, PlanName, Preserve, RelPath, Rights, Role, SessionTag,
+    SeveralNames, ShardClaim, TempName, TreePart, Unit, Whereabouts, Word, Xattr, XattrName,
 };
 use longhaul_proto::Message;
 use longhaul_proto::wire::data::{Header, Piece};
@@ -296,6 +296,9 @@ fn opening_messages() -> impl Strategy<Value = Message> {
             Message::ShownClaim(ShardClaim { campaign, shard, fence, id })
         }),
         "[a-z0-9][a-z0-9._-]{0,199}".prop_map(|name| Message::AsDataset(DatasetName::new(name).expect("a name"))),
+        option::of(paths()).prop_map(|onto| {
+            Message::DatasetPart(onto.map_or(DatasetPart::Commit, |onto| DatasetPart::Shard { onto }))
+        }),
         (vec(listed(), 0..5), any::<bool>()).prop_map(|(names, last)| Message::Listing(Listing { names, last })),
         (vec(far_sources(), 0..4), vec(any::<u8>(), 0..40), any::<bool>())
             .prop_map(|(sources, names, last)| Message::RequestPart(RequestPart { sources, names, last })),
@@ -442,9 +445,31 @@ fn removal_messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn reading_messages() -> impl Strategy<Value = Message> {
+    let things = prop_oneof![
+        Just(FoundThing::Absent),
+        (any::<u64>(), times()).prop_map(|(bytes, mtime)| FoundThing::File { bytes, mtime }),
+        any::<(u64, [u8; 32])>().prop_map(|(bytes, b3)| FoundThing::Read { bytes, b3 }),
+        any::<Vec<u8>>().prop_map(|target| FoundThing::Link { target }),
+        Just(FoundThing::Dir),
+        Just(FoundThing::Special),
+        faults().prop_map(FoundThing::Failed),
+    ];
+    let found = vec((any::<u32>(), things).prop_map(|(at, found)| FoundName { at, found }), 0..5);
+    let words = prop_oneof![
+        Just(ReadingWord::Opened),
+        vec(paths(), 0..4).prop_map(ReadingWord::Look),
+        (vec(paths(), 0..4), any::<u64>()).prop_map(|(names, rate)| ReadingWord::Read(ReadOrder { names, rate })),
+        paths().prop_map(ReadingWord::List),
+        (found, any::<bool>()).prop_map(|(names, last)| ReadingWord::Found(FoundNames { names, last })),
+        any::<bool>().prop_map(|last| ReadingWord::Names(Listing { names: Vec::new(), last })),
+    ];
+    words.prop_map(Message::Reading)
+}
+
 /// Messages of any number.
 pub(crate) fn messages() -> impl Strategy<Value = Message> {
-    prop_oneof![opening_messages(), manifest_messages(), unit_messages(), removal_messages()]
+    prop_oneof![opening_messages(), manifest_messages(), unit_messages(), removal_messages(), reading_messages()]
 }
 
 /// Headers that a sender may write.

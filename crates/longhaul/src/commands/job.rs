@@ -66,9 +66,8 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
         JobVerb::Verify(args) => {
-            return Ok(
-                verify::run(args, talk, context, telling).unwrap_or_else(|error| output::refuse(talk.json, error))
-            );
+            return Ok(verify::run((args, &layers), talk, context, telling)
+                .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
     };
     match done {
@@ -182,7 +181,7 @@ fn queue_failed(error: longhaul_jobs::JobsError) -> Error {
 /// A campaign with the words of its transfers. A spec that this program cannot read is told so.
 fn told(Figures { campaign, left, signed }: &Figures) -> CampaignTold<'_> {
     let ends = match CampaignSpec::decode(&campaign.spec) {
-        Ok(spec) => (spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect(), spec.to.shown()),
+        Ok(spec) => (spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect(), spec.shown_to()),
         Err(fault) => (Vec::new(), fault.message.to_string()),
     };
     let owner = match signed {

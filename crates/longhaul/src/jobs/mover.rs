@@ -2,7 +2,8 @@
 //!
 //! `session` moves one shard, `faulted` says whose a fault of it is, `lease` keeps its claim
 //! meanwhile, `claim` shows that to the destination, `ground` bounds the places of this host that
-//! it may name, `tally` counts its files as the engine tells of them, `source` looks whether sources are still what the manifest says,
+//! it may name, `tally` counts its files as the engine tells of them, `source` and `unchanged` look
+//! whether sources are still what the manifest says, `commit` has a campaign's dataset appear,
 //! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
 //! that this host cannot serve now, `admitting` passes campaigns over whose owners it does not
 //! trust, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
@@ -12,6 +13,7 @@
 mod admitting;
 mod aside;
 mod claim;
+mod commit;
 mod digests;
 mod faulted;
 mod ground;
@@ -20,6 +22,7 @@ mod session;
 mod source;
 mod tally;
 mod telling;
+mod unchanged;
 
 use std::num::NonZero;
 use std::path::PathBuf;

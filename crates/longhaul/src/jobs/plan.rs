@@ -8,7 +8,8 @@ use std::num::NonZero;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::{
-    LinkLimits, SiteLimits, add_link, add_segment, begin_campaign, note_omitted, site_named, take_back_segments,
+    LinkLimits, SiteLimits, add_commit, add_link, add_segment, begin_campaign, note_omitted, site_named,
+    take_back_segments,
 };
 use longhaul_jobs::{Amount, Calendar, Campaign, Cut, JobsError, LinkId, PlanLimits, Planner, Rows, Segment, Store};
 use longhaul_manifest::{ItemKind, Sealed};
@@ -97,6 +98,9 @@ fn cut_all(
         note_omitted(rows, id, omitted, &[])?;
         if let Some(owner) = owner {
             sign_plan(rows, campaign, owner, (manifests.iter().map(Sealed::digest).collect(), &digests))?;
+        }
+        if spec.dataset.is_some() {
+            add_commit(rows, id, link)?;
         }
         begin_campaign(rows, id)?;
         rows.shard_sums(id)

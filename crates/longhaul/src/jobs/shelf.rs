@@ -85,11 +85,7 @@ impl Shelf {
     ) -> Result<Listing, Fault> {
         let mut before = 0;
         for source in 0.. {
-            let dir = self.manifest(campaign, source);
-            let sealed = Sealed::open(&dir).map_err(|error| fault_of_manifest(&error))?;
-            if roots.is_some_and(|roots| roots.get(source) != Some(&sealed.digest())) {
-                return Err(damaged(&dir, "it is another manifest than the campaign's owner signed"));
-            }
+            let sealed = self.sealed((campaign, roots), source)?;
             let segments = &sealed.head().segments;
             let found = usize::try_from(segment.number - before).ok().and_then(|at| segments.get(at));
             let Some(found) = found else {
@@ -98,7 +94,7 @@ impl Shelf {
             };
             let path = sealed.file(found);
             if found.digest != segment.digest {
-                return Err(damaged(&path, "it is another segment than the one that was planned"));
+                return Err(damaged(&path, ANOTHER_SEGMENT));
             }
             let items = self.items(&path, segment, part).map_err(|error| unread(&path, &error))?;
             return Ok(Listing { source, items });
@@ -106,15 +102,59 @@ impl Shelf {
         Err(damaged(&self.dir, "no source has the segment"))
     }
 
-    fn items(&self, path: &Path, segment: &Segment, part: Part) -> io::Result<Vec<Item>> {
+    /// The whole manifests of a campaign's sources, one for each, whose segments are those that were
+    /// planned. `roots` are as in [`Shelf::listing`].
+    ///
+    /// # Errors
+    /// As [`Shelf::listing`].
+    pub fn whole(
+        &self,
+        (campaign, roots): (CampaignKey, Option<&[Hash32]>),
+        segments: &[Segment],
+        sources: usize,
+    ) -> Result<Vec<Sealed>, Fault> {
+        let (mut planned, mut all) = (segments.iter(), Vec::with_capacity(sources));
+        for source in 0..sources {
+            let sealed = self.sealed((campaign, roots), source)?;
+            for found in &sealed.head().segments {
+                let path = sealed.file(found);
+                if planned.next().map(|segment| segment.digest) != Some(found.digest) {
+                    return Err(damaged(&path, ANOTHER_SEGMENT));
+                }
+                self.check(&path, found.digest).map_err(|error| unread(&path, &error))?;
+            }
+            all.push(sealed);
+        }
+        if planned.next().is_some() {
+            return Err(damaged(&self.dir, "a segment that was planned is in none of its manifests"));
+        }
+        Ok(all)
+    }
+
+    /// The manifest of a source, if it is the one that was signed.
+    fn sealed(&self, (campaign, roots): (CampaignKey, Option<&[Hash32]>), source: usize) -> Result<Sealed, Fault> {
+        let dir = self.manifest(campaign, source);
+        let sealed = Sealed::open(&dir).map_err(|error| fault_of_manifest(&error))?;
+        if roots.is_some_and(|roots| roots.get(source) != Some(&sealed.digest())) {
+            return Err(damaged(&dir, "it is another manifest than the campaign's owner signed"));
+        }
+        Ok(sealed)
+    }
+
+    /// Reads a segment's file once, and compares its content with its digest.
+    fn check(&self, path: &Path, digest: Hash32) -> io::Result<()> {
         let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if !checked().contains(&segment.digest) {
-            let digest = check_segment(BufReader::with_capacity(READ_BYTES, File::open(path)?))?;
-            if digest != segment.digest {
+        if !checked().contains(&digest) {
+            if check_segment(BufReader::with_capacity(READ_BYTES, File::open(path)?))? != digest {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "its content is not what its digest says"));
             }
-            checked().insert(segment.digest);
+            checked().insert(digest);
         }
+        Ok(())
+    }
+
+    fn items(&self, path: &Path, segment: &Segment, part: Part) -> io::Result<Vec<Item>> {
+        self.check(path, segment.digest)?;
         let mut reader = SegmentReader::new(BufReader::with_capacity(READ_BYTES, File::open(path)?))?;
         let mut items = Vec::new();
         for at in 0..part.end {
@@ -150,6 +190,7 @@ fn unusable(code: FaultCode, path: &Path, why: impl std::fmt::Display) -> Fault 
         .hint_in_words("bring the queue's directory of manifests back (beside its file, or manifests= in its URL), and release the campaign")
 }
 
+const ANOTHER_SEGMENT: &str = "it is another segment than the one that was planned";
 /// Bytes of a read of a segment's file.
 const READ_BYTES: usize = 256 << 10;
 
@@ -178,6 +219,12 @@ mod tests {
         {
             let read = shelf.listing((key, roots.as_deref()), &segment, part);
             assert_eq!(read.is_ok(), is_read, "{roots:?}: {read:?}");
+            let whole = shelf.whole((key, roots.as_deref()), std::slice::from_ref(&segment), 1);
+            assert_eq!(whole.is_ok(), is_read, "{roots:?}");
+        }
+        let other = Segment { number: 1, digest: [9; 32], ..segment.clone() };
+        for (segments, sources) in [(vec![], 1), (vec![other.clone()], 1), (vec![segment, other], 1)] {
+            assert!(shelf.whole((key, None), &segments, sources).is_err(), "{segments:?}");
         }
     }
 }

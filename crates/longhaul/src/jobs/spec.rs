@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Blame, Fault, FaultCode, RelPath};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, PathError, RelPath};
 use longhaul_engine::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, RemotePath, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,10 @@ pub struct CampaignSpec {
     /// How daemons are met, where movers are not told otherwise.
     #[serde(default)]
     pub keys: CampaignKeys,
+    /// The name beneath `to` under which all files appear together, once the last of them is there.
+    /// `None`: each appears when it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<DatasetName>,
 }
 
 /// How the daemons of a campaign are met: places of keys, and never a key that is secret.
@@ -79,8 +83,10 @@ pub struct ShardBounds {
     pub bytes: Option<u64>,
 }
 
-/// The version of the form that this program writes and reads.
+/// The version of the form. A program that knows no other one would have each file appear by
+/// itself, so that a campaign with a dataset has the next one.
 const SPEC_VERSION: u32 = 1;
+const SPEC_VERSION_OF_DATASET: u32 = 2;
 
 impl CampaignSpec {
     /// The spec of these transfers.
@@ -90,7 +96,15 @@ impl CampaignSpec {
         settings: Settings,
         bounds: ShardBounds,
     ) -> CampaignSpec {
-        CampaignSpec { version: SPEC_VERSION, sources, to, settings, bounds, keys: CampaignKeys::default() }
+        let (version, keys) = (SPEC_VERSION, CampaignKeys::default());
+        CampaignSpec { version, sources, to, settings, bounds, keys, dataset: None }
+    }
+
+    /// The same transfers, whose files appear together under a name, if there is one.
+    #[must_use]
+    pub fn as_dataset(self, dataset: Option<DatasetName>) -> CampaignSpec {
+        let version = if dataset.is_some() { SPEC_VERSION_OF_DATASET } else { SPEC_VERSION };
+        CampaignSpec { version, dataset, ..self }
     }
 
     /// The same transfers, whose daemons are met with these keys.
@@ -125,8 +139,9 @@ impl CampaignSpec {
                 .hint_in_words("use the program that added the campaign, or a newer one")
         };
         let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))?;
-        if version != SPEC_VERSION {
-            return Err(refused(format!("they have version {version}, and this program knows {SPEC_VERSION}")));
+        if !(SPEC_VERSION..=SPEC_VERSION_OF_DATASET).contains(&version) {
+            let known = SPEC_VERSION_OF_DATASET;
+            return Err(refused(format!("they have version {version}, and this program knows {known}")));
         }
         serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))
     }
@@ -141,15 +156,37 @@ impl CampaignSpec {
                 JobSource::Remote(reach(host, *port), vec![RemotePath { slash: true, ..path.clone() }])
             }
         };
-        let to = match &self.to {
-            CampaignPlace::Here(path) => JobDestination::Local(LocalDest::directory(beneath(path, &source.onto))),
+        let Some(dataset) = &self.dataset else { return Some(Job::between(from, self.destination(&source.onto)?)) };
+        let part = DatasetPart::Shard { onto: source.onto.clone() };
+        Some(Job::between(from, self.destination(&RelPath::root())?).as_dataset(dataset.clone()).in_part(part))
+    }
+
+    /// The commit of its dataset, which reads no source. `None` if each file appears by itself.
+    pub fn commit(&self) -> Option<Job> {
+        let from = JobSource::Local(Vec::new());
+        let job = Job::between(from, self.destination(&RelPath::root())?).as_dataset(self.dataset.clone()?);
+        Some(job.in_part(DatasetPart::Commit))
+    }
+
+    /// The directory at a path beneath the destination.
+    fn destination(&self, onto: &RelPath) -> Option<JobDestination> {
+        Some(match &self.to {
+            CampaignPlace::Here(path) => JobDestination::Local(LocalDest::directory(beneath(path, onto))),
             CampaignPlace::Daemon { host, port, path } => {
-                let at = path.path.concat(&source.onto).ok()?;
+                let at = path.path.concat(onto).ok()?;
                 let path = RemotePath { root: path.root.clone(), path: at, slash: true };
                 JobDestination::Remote(reach(host, *port), path)
             }
-        };
-        Some(Job::between(from, to))
+        })
+    }
+
+    /// The location beneath which its files stand in the end, as a user writes it, escaped.
+    pub fn shown_to(&self) -> String {
+        let to = self.to.shown();
+        match &self.dataset {
+            Some(name) => format!("{}/{}", to.trim_end_matches('/'), name.escaped()),
+            None => to,
+        }
     }
 
     /// Whether any of its transfers goes to or from a daemon.
@@ -173,6 +210,21 @@ impl CampaignSource {
 }
 
 impl CampaignPlace {
+    /// The dataset with this name in it.
+    ///
+    /// # Errors
+    /// Those of a path that is longer than one may be.
+    pub fn with_dataset(self, name: &DatasetName) -> Result<CampaignPlace, PathError> {
+        let name = RelPath::new(name.as_bytes())?;
+        Ok(match self {
+            CampaignPlace::Here(top) => CampaignPlace::Here(beneath(&top, &name)),
+            CampaignPlace::Daemon { host, port, path } => {
+                let path = RemotePath { path: path.path.concat(&name)?, ..path };
+                CampaignPlace::Daemon { host, port, path }
+            }
+        })
+    }
+
     /// The name of its site.
     pub fn site(&self) -> String {
         match self {
@@ -231,9 +283,27 @@ mod tests {
         let keys = CampaignKeys { identity: Some("/keys/mine".into()), trust_on_first_use: true, ..read.keys.clone() };
         let met = CampaignSpec::decode(&read.met_with(keys.clone()).encode().unwrap()).unwrap();
         assert_eq!(met.keys, keys);
-        let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":2");
-        assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 2"));
+        let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":3");
+        assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 3"));
         assert!(CampaignSpec::decode(b"{}").is_err());
+    }
+
+    #[test]
+    fn shards_of_a_dataset_go_beneath_its_name_and_an_older_program_does_not_read_it() {
+        let name = DatasetName::new("run-7").unwrap();
+        assert!(spec("/from").commit().is_none());
+        let bytes = spec("/from").as_dataset(Some(name.clone())).encode().unwrap();
+        assert!(String::from_utf8(bytes.clone()).unwrap().contains("\"version\":2"));
+        let read = CampaignSpec::decode(&bytes).unwrap();
+        assert_eq!((read.shown_to().as_str(), spec("/from").shown_to().as_str()), ("/to/run-7", "/to"));
+        let (shard, commit) = (read.job(0).unwrap(), read.commit().unwrap());
+        let onto = RelPath::new("name\n\u{e9}").unwrap();
+        assert_eq!((shard.dataset, shard.part), (Some(name.clone()), Some(DatasetPart::Shard { onto })));
+        assert_eq!((commit.dataset, commit.part), (Some(name), Some(DatasetPart::Commit)));
+        for to in [shard.to, commit.to] {
+            let JobDestination::Local(to) = to else { panic!("it is of this host") };
+            assert_eq!(to.path, Path::new("/to"));
+        }
     }
 
     #[test]

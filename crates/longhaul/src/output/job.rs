@@ -5,6 +5,7 @@
 //! was read back. Decides nothing of the queue.
 
 mod bodies;
+mod commit;
 mod verification;
 
 use std::io::{self, Write};
@@ -17,9 +18,8 @@ use longhaul_jobs::{
 };
 
 use self::bodies::{
-    JobAmountBody, JobBesideBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody,
-    JobLeftBody, JobLinkBody, JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody,
-    JobSummaryBody,
+    JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody, JobLeftBody, JobLinkBody,
+    JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody, JobSummaryBody,
 };
 pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
@@ -246,6 +246,9 @@ impl<W: Write> JobTelling<W> {
         if left.held.files > 0 {
             self.pair("held", &format!("{}, which wait for 'longhaul job release'", amount(left.held)));
         }
+        if let Some(commit) = left.commit {
+            self.pair("commit", &commit::told(commit, left));
+        }
         for link in &left.links {
             let (state, fault) = link_state(link.state);
             let why = fault.map(|code| format!(" ({code})")).unwrap_or_default();
@@ -347,7 +350,10 @@ impl<W: Write> JobTelling<W> {
             return self.event(|lines| lines.say("job_shard", body));
         }
         let failed = if files_failed > 0 { format!(", {files_failed} failed") } else { String::new() };
-        let what = format!("{campaign}: shard {}, {}{failed}: {state}", shard.id.0, amount(shard.total));
+        let what = match shard.part.is_commit() {
+            true => format!("{campaign}: commit (shard {}): {state}", shard.id.0),
+            false => format!("{campaign}: shard {}, {}{failed}: {state}", shard.id.0, amount(shard.total)),
+        };
         self.talker.say(what);
         if let Some(ShardState::Held(hold)) = end.and_then(|end| end.state) {
             self.talker.warn(format!("shard {} waits for 'longhaul job release': {}", shard.id.0, reason(hold)));
@@ -402,7 +408,8 @@ impl<W: Write> JobTelling<W> {
 
 /// The exit of a campaign that was waited for: whether all of it stands.
 pub fn exit_of_campaign(campaign: &Campaign, left: &Left) -> Exit {
-    let stands = left.failed.files + left.cancelled.files + left.left.files + left.omitted == 0;
+    let has_appeared = left.commit.is_none_or(|commit| commit == ShardState::Done);
+    let stands = has_appeared && left.failed.files + left.cancelled.files + left.left.files + left.omitted == 0;
     // One whose last shard was settled runs until the leader's next turn, and the leader may be
     // another mover.
     let may_stand = match campaign.state {
@@ -431,7 +438,7 @@ fn left_body<'a>(campaign: &'a Campaign, left: &Left) -> JobLeftBody<'a> {
         cancelled: left.cancelled.into(),
         left: left.left.into(),
         held: left.held.into(),
-        beside: JobBesideBody { omitted: left.omitted, unclaimed: left.unclaimed },
+        beside: commit::beside(left),
         eta_s: match left.time {
             TimeLeft::Nothing => Some(0.0),
             TimeLeft::Takes(time) => Some(millis(time.as_secs_f64())),
@@ -476,6 +483,7 @@ fn reason(hold: Hold) -> String {
         Hold::Broken(code) => format!("its transfers end with a fault that no later try mends ({})", code.name()),
         Hold::Lapsed(times) => format!("{times} movers that had it were not heard of again"),
         Hold::FenceSpent => "it was claimed as often as a shard can be".to_owned(),
+        Hold::AwaitsShards => "it waits until every other shard is done".to_owned(),
     }
 }
 

@@ -17,12 +17,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::campaign::{self, CampaignName};
+use super::lock::{HolderLock, Taken, lock_in};
 use super::{DatasetError, DatasetOrder, Published, let_owner_in, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
 use crate::kernel::Replace;
 use crate::names::each_name;
-use crate::shelf::{SHELF_NAME, Shelf, StageNote, has_no_locks};
+use crate::shelf::{SHELF_NAME, Shelf, StageNote};
 use crate::stat::{meta_of, place_of};
 use crate::walk::Dir;
 
@@ -44,7 +46,9 @@ pub(super) struct Holder {
     /// When it was last noted that a session has it.
     told: Mutex<Instant>,
     /// Held until the end.
-    _lock: OwnedFd,
+    lock: OwnedFd,
+    /// How it is held.
+    hold: HolderLock,
 }
 
 impl Holder {
@@ -56,14 +60,21 @@ impl Holder {
     ) -> Result<Holder, DatasetError> {
         let name = order.name;
         let shown = PathText::from(at.join(shown_of(name)).as_path());
-        let (own, until) = (own_name(name, order.principal).0, Instant::now() + patience);
+        let stager = order.stager();
+        let (own, until) = (own_name(name, &stager).0, Instant::now() + patience);
         loop {
-            match lock_in(&parent, own.as_bytes(), &shown)? {
-                Some((dir, lock)) => {
-                    let text = [name.as_bytes(), b"\n", order.principal.as_bytes(), b"\n"].concat();
-                    let written = parent.kernel().pwrite(&lock, &text, 0);
-                    written.map_err(|error| DiskError::call("stage", &shown, error))?;
-                    return Ok(Holder::locked((parent, dir, lock), (name.clone(), own, shown), None));
+            let mut taken = lock_in((&parent, own.as_bytes()), &shown, HolderLock::Alone)?;
+            if taken.is_none() && order.part.is_of_shard() {
+                taken = lock_in((&parent, own.as_bytes()), &shown, HolderLock::Beside)?;
+            }
+            match taken {
+                Some(taken) => {
+                    if taken.hold == HolderLock::Alone {
+                        let text = [name.as_bytes(), b"\n", stager.as_bytes(), b"\n"].concat();
+                        let written = parent.kernel().pwrite(&taken.lock, &text, 0);
+                        written.map_err(|error| DiskError::call("stage", &shown, error))?;
+                    }
+                    return Ok(Holder::locked((parent, taken), (name.clone(), own, shown), None));
                 }
                 None if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
                 None => return Err(DatasetError::Busy { path: shown }),
@@ -79,18 +90,39 @@ impl Holder {
     ) -> Result<Option<Holder>, DatasetError> {
         let shown = PathText::from(at.join(shown_of(&name)).as_path());
         let (own, _) = own_name(&name, &note.principal);
-        let taken = lock_in(&parent, own.as_bytes(), &shown)?;
+        let taken = lock_in((&parent, own.as_bytes()), &shown, HolderLock::Alone)?;
         let note = Some((shelf, note.clone()));
-        Ok(taken.map(|(dir, lock)| Holder::locked((parent, dir, lock), (name, own, shown), note)))
+        Ok(taken.map(|taken| Holder::locked((parent, taken), (name, own, shown), note)))
+    }
+
+    /// Whether nobody else has it.
+    pub(super) fn is_alone(&self) -> bool {
+        self.hold == HolderLock::Alone
+    }
+
+    /// Lets other sessions of the same campaign have it too.
+    pub(super) fn let_others_in(&mut self) -> Result<(), DatasetError> {
+        match lock::try_share(&self.lock) {
+            Ok(true) => self.hold = HolderLock::Beside,
+            // Nobody else can have it: it is this session's alone.
+            Ok(false) => return Err(DatasetError::Busy { path: self.shown() }),
+            Err(error) => return Err(DiskError::call("lock what is staged of", &self.shown, error).into()),
+        }
+        Ok(())
+    }
+
+    /// The campaign whose dataset has the name. `None` if there is none.
+    pub(super) fn campaign_of_name(&self) -> Result<Option<CampaignName>, DatasetError> {
+        campaign::noted(&self.parent, self.name.as_bytes()).map_err(|error| self.failed("examine", error))
     }
 
     fn locked(
-        (parent, dir, lock): (Arc<Dir>, Arc<Dir>, OwnedFd),
+        (parent, Taken { dir, lock, hold }): (Arc<Dir>, Taken),
         (name, own_name, shown): (DatasetName, String, PathText),
         note: Option<(Shelf, StageNote)>,
     ) -> Holder {
         let (cleared, told) = (AtomicBool::default(), Mutex::new(Instant::now()));
-        Holder { parent, dir, name, shown, own_name, note, cleared, told, _lock: lock }
+        Holder { parent, dir, name, shown, own_name, note, cleared, told, lock, hold }
     }
 
     /// The same holder, of which a shelf has a note as long as it stands.
@@ -309,7 +341,10 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.clear();
+        // What others have is theirs to remove. The last of them has it alone.
+        if self.is_alone() || lock::try_lock(&self.lock).unwrap_or(false) {
+            self.clear();
+        }
     }
 }
 
@@ -363,55 +398,6 @@ fn let_in(parent: &Dir, name: &[u8]) -> Result<(), Errno> {
     let_owner_in(parent.kernel(), fd).map(drop)
 }
 
-/// The holder of this name, made if it is missing, and its lock. `None` if another session has it,
-/// or has just removed it.
-fn lock_in(parent: &Dir, own: &[u8], shown: &PathText) -> Result<Option<(Arc<Dir>, OwnedFd)>, DatasetError> {
-    let failed = |call| move |error: Errno| DatasetError::from(DiskError::call(call, shown, error));
-    match parent.kernel().mkdirat(parent, own, Mode::RWXU) {
-        Ok(()) => parent.sync().map_err(failed("sync the directory of"))?,
-        Err(Errno::EXIST) => {}
-        Err(error) => return Err(failed("stage")(error)),
-    }
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = match openat(parent, own, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        outcome => outcome.map_err(failed("open what is staged of"))?,
-    };
-    let stat = fstat(&fd).map_err(failed("examine what is staged of"))?;
-    if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-        return Err(DiskError::Foreign { path: shown.clone() }.into());
-    }
-    let dir = Dir::of(fd, parent.kernel(), shown)?;
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = match openat(&dir, LOCK, flags, Mode::empty()) {
-        Err(Errno::NOENT) => dir.kernel().create(&dir, LOCK, OFlags::RDWR, Mode::RUSR | Mode::WUSR),
-        opened => opened,
-    };
-    let file = match opened {
-        // Another session has just removed the holder, or made its lock.
-        Err(Errno::NOENT | Errno::EXIST) => return Ok(None),
-        opened => opened.map_err(failed("lock what is staged of"))?,
-    };
-    match lock::try_lock(&file) {
-        Ok(true) => {}
-        Ok(false) => return Ok(None),
-        Err(error) if has_no_locks(&error) => {
-            let why = "its file system has no locks, which keep two transfers apart";
-            return Err(DatasetError::Unable { path: shown.clone(), why });
-        }
-        Err(source) => return Err(DiskError::call("lock what is staged of", shown, source).into()),
-    }
-    // The session before may have removed what it did not need.
-    let place = fstat(&file).map(|stat| place_of(&stat)).map_err(failed("examine what is staged of"))?;
-    let stands = |of: &Dir, name: &[u8], place| {
-        statat(of, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| place_of(&stat) == place)
-    };
-    if !stands(&dir, LOCK, place) || !stands(parent, own, dir.place()) {
-        return Ok(None);
-    }
-    Ok(Some((Arc::new(dir), file)))
-}
-
 /// When a holder was used last, in seconds since 1970: when a session began or ended, said
 /// that it goes on, or wrote to a journal in it.
 pub(super) fn used(holder: &Dir) -> Result<i64, Errno> {
@@ -435,13 +421,13 @@ pub(super) fn used(holder: &Dir) -> Result<i64, Errno> {
     failed.map(|()| newest)
 }
 
-/// The name of a holder, and the bytes of its digits: one for each dataset, user and principal. It
+/// The name of a holder, and the bytes of its digits: one for each dataset, user and stager. It
 /// is long enough that nobody finds a name of a dataset that leads to the holder of another one.
-pub(super) fn own_name(name: &DatasetName, principal: &str) -> (String, [u8; 16]) {
+pub(super) fn own_name(name: &DatasetName, stager: &str) -> (String, [u8; 16]) {
     let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 dataset holder");
     hasher.update(&geteuid().as_raw().to_le_bytes());
     // A name of a dataset has no zeros.
-    hasher.update(name.as_bytes()).update(&[0]).update(principal.as_bytes());
+    hasher.update(name.as_bytes()).update(&[0]).update(stager.as_bytes());
     let hash = hasher.finalize();
     let mut digits = [0; 16];
     digits.copy_from_slice(&hash.as_bytes()[..16]);

@@ -9,6 +9,8 @@ use crate::destination::TargetTree;
 use crate::error::ErrorKind;
 use crate::kernel::{Call, InodeId, Interposer, Passage};
 
+mod campaign;
+
 /// A system in which every call fails that changes anything, once so many were made.
 #[derive(Debug)]
 struct Dying {
@@ -41,7 +43,7 @@ fn staged(dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage,
 }
 
 fn staged_by(principal: &str, dir: &Path, replace: Replace, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
-    let order = DatasetOrder { name: &name(), principal, replace };
+    let order = DatasetOrder { name: &name(), principal, replace, part: StagePart::All };
     DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root(), None), order, FORKED)
 }
 
@@ -326,11 +328,11 @@ fn links_taken(links: &[&str]) -> Vec<bool> {
     // A client has it made, as any link that stays inside.
     std::os::unix::fs::symlink(".", dir.path().join("tree")).expect("made");
     let tree = Tree::open(dir.path()).expect("a tree");
-    let order = DatasetOrder { name: &name(), principal: "one", replace: Replace::Never };
+    let order = DatasetOrder { name: &name(), principal: "one", replace: Replace::Never, part: StagePart::All };
     let path = RelPath::new("d").expect("a path");
     let stage = DatasetStage::beneath((&tree, &path, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
     fill(&stage, "new");
-    let target = stage.target(DirectMode::Buffered, TreePolicy::served()).expect("a target");
+    let target = stage.target(&RelPath::root(), DirectMode::Buffered, TreePolicy::served()).expect("a target");
     let at = RelPath::new("l").expect("a path");
     let taken = |link: &&str| {
         let made = target.make_link(&at, link.as_bytes(), &longhaul_core::Meta::default(), Default::default());
@@ -357,7 +359,7 @@ fn no_link_of_a_dataset_climbs_behind_a_name_as_that_may_be_a_link_when_it_appea
 /// A dataset of a principal that is staged beneath the root `top`, in `d`.
 fn served(tree: &Tree, principal: &str, replace: Replace) -> Result<DatasetStage, DatasetError> {
     let path = RelPath::new("d").expect("a path");
-    let order = DatasetOrder { name: &name(), principal, replace };
+    let order = DatasetOrder { name: &name(), principal, replace, part: StagePart::All };
     DatasetStage::beneath((tree, &path, ModePolicy::Keep), order, FORKED)
 }
 

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::{DatasetName, Entry, FileId, Inode, Meta, RelPath};
-use longhaul_disk::{DatasetOrder, Replace};
+use longhaul_disk::{DatasetOrder, Replace, StagePart};
 
 use super::*;
 
 /// A dataset that is staged in a directory, with the file `f` and the directory `d`.
 fn staged(dir: &Path) -> StagedDataset {
     let name = DatasetName::new("run-7").expect("a name");
-    let order = DatasetOrder { name: &name, principal: "one", replace: Replace::Never };
+    let order = DatasetOrder { name: &name, principal: "one", replace: Replace::Never, part: StagePart::All };
     let stage = DatasetStage::named(dir, order, Duration::ZERO).expect("staged");
     let top = stage.tree().named().join("tree");
     std::fs::create_dir_all(top.join("d")).expect("made");

@@ -57,9 +57,9 @@ impl DestinationWorkers {
         });
     }
 
-    /// Whether all files are to appear together.
+    /// Whether all files are to appear together at the end of this session.
     pub(crate) fn has_dataset(&self) -> bool {
-        self.journalling.dataset.is_some()
+        self.journalling.dataset.as_ref().is_some_and(|dataset| dataset.is_listed())
     }
 
     /// Makes standing files durable, checks that the destination is still where it was, and puts
@@ -108,6 +108,9 @@ impl DestinationWorkers {
     /// Puts an entry with its outcome on the list of the dataset.
     fn list(&self, held: &Arc<EntryRef>, outcome: &Outcome, sums: &Sums) {
         let Some(dataset) = self.journalling.dataset.clone() else { return };
+        if !dataset.is_listed() {
+            return dataset.goes_on_staging();
+        }
         let (held, outcome, sums) = (held.clone(), outcome.clone(), sums.clone());
         let (preserve, chore) = (self.options.preserve, self.journalling.chores.clone());
         self.jobs.run(Pool::Journal, move || {

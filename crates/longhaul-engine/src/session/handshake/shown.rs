@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use longhaul_core::{Blame, DatasetName, Fault, FaultCode, Hash32, ShardClaim, hint};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, Hash32, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_ORDER, CAP_ORDER_SKILLS, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows,
-    Hello, Order, Request, Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_ORDER_SKILLS, CAP_READING, CAP_REMOVAL,
+    CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request, Transfer, Welcome,
 };
 
 use super::{answer, unexpected};
@@ -27,6 +27,9 @@ pub(crate) struct Shown {
     pub(crate) claim: Option<ShardClaim>,
     /// The name under which all files shall appear together. `None`: each appears when it is done.
     pub(crate) dataset: Option<DatasetName>,
+    /// The part of it that the session brings, of a dataset of the claim's campaign. `None`: all
+    /// of it.
+    pub(crate) part: Option<DatasetPart>,
     /// The order to fetch instead of receiving. `None`: it sends itself.
     pub(crate) order: Option<Box<Order>>,
     /// The grant by which it asks. `None`: by its own rights.
@@ -36,6 +39,8 @@ pub(crate) struct Shown {
     pub(crate) removes: bool,
     /// Whether it asks where a directory lies, and for no names.
     pub(crate) locates: bool,
+    /// Whether it has files read where they lie, and asks for no names.
+    pub(crate) reads: bool,
     /// Whether it asks what is known here to do with orders, and for no roots.
     pub(crate) asks_skills: bool,
     /// The digest of the list of names that its grant is for, once that was honoured. `None`: it is
@@ -51,8 +56,10 @@ impl Shown {
         let order = if self.order.is_some() { CAP_ORDER } else { 0 };
         let removes = if self.removes { CAP_REMOVAL } else { 0 };
         let locates = if self.locates { CAP_WHEREABOUTS } else { 0 };
+        let part = if self.part.is_some() { CAP_DATASET_PART } else { 0 };
+        let reads = if self.reads { CAP_READING } else { 0 };
         let skills = if self.asks_skills { CAP_ORDER_SKILLS } else { 0 };
-        let announced = claim | dataset | order | removes | locates | skills;
+        let announced = claim | dataset | part | order | removes | locates | reads | skills;
         match hello {
             Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
@@ -69,13 +76,20 @@ impl Shown {
         let grant = self.grant.clone().map(Message::ShownGrant);
         let (claim, dataset) = (self.claim.map(Message::ShownClaim), self.dataset.clone().map(Message::AsDataset));
         let order = self.order.as_deref().cloned().map(Message::Order);
-        grant.into_iter().chain([self.announced_by(hello)]).chain(claim).chain(dataset).chain(order)
+        let part = self.part.clone().map(Message::DatasetPart);
+        grant.into_iter().chain([self.announced_by(hello)]).chain(claim).chain(dataset).chain(part).chain(order)
     }
 
     /// Refuses a destination that does not keep the claim that was shown, as an older build would
     /// publish whatever another mover does; and one that does not stage the dataset, of which it
     /// would have each file appear by itself.
     pub(crate) fn need(&self, welcome: &Welcome) -> Result<(), Fault> {
+        // No try without a claim would help: the code is not the one of a destination without them.
+        if self.part.is_some() && welcome.caps & CAP_DATASET_PART == 0 {
+            let why = "the other side does not know how to have all files of a campaign appear together";
+            let hint = hint::Program::UpdateOrMoveFiles;
+            return Err(Fault::new(FaultCode::Usage, Blame::Peer, why).hint(hint));
+        }
         if self.claim.is_some() && welcome.caps & CAP_CLAIM == 0 {
             let why = "the other side does not know how to keep a claim on a shard";
             let hint = hint::Program::UpdateOrShowNoClaim;
@@ -97,11 +111,13 @@ impl Shown {
 pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Request) -> Result<Shown, Fault> {
     let claim = if caps & CAP_CLAIM != 0 { Some(hear_claim(reader, request).await?) } else { None };
     let dataset = if caps & CAP_DATASET != 0 { Some(hear_dataset(reader, request).await?) } else { None };
+    let part = if caps & CAP_DATASET_PART != 0 { Some(hear_part(reader, (&claim, &dataset)).await?) } else { None };
     let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
     let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
+    let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
     let asks_skills = caps & CAP_ORDER_SKILLS != 0 && matches!(request, Request::Roots);
-    Ok(Shown { claim, dataset, order, grant: None, removes, locates, asks_skills, list: None })
+    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates, reads, asks_skills, list: None })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -120,6 +136,18 @@ async fn hear_dataset(reader: &mut ReadHalf, request: &Request) -> Result<Datase
     match request {
         Request::Transfer(transfer) if matches!(transfer.far, Far::Destination { .. }) => Ok(name),
         _ => Err(Fault::protocol("a dataset for something that is not received here")),
+    }
+}
+
+/// Reads the part of a campaign's dataset that a hello announces. The campaign is that of the claim.
+async fn hear_part(
+    reader: &mut ReadHalf,
+    shown: (&Option<ShardClaim>, &Option<DatasetName>),
+) -> Result<DatasetPart, Fault> {
+    let Message::DatasetPart(part) = answer(reader).await? else { return Err(unexpected()) };
+    match shown {
+        (Some(_), Some(_)) => Ok(part),
+        _ => Err(Fault::protocol("a part of a campaign's dataset without a claim or a name")),
     }
 }
 
@@ -180,13 +208,16 @@ mod tests {
         let dataset = Shown { dataset: Some(name.clone()), ..Shown::default() };
         let order = Shown { order: Some(Box::new(order())), ..Shown::default() };
         let all = Shown { claim: Some(CLAIM), dataset: Some(name), ..order.clone() };
-        for (shown, takes_dry_run) in [(claim, false), (dataset, true), (order, true), (all, false)] {
+        let part = Shown { part: Some(DatasetPart::Commit), order: None, ..all.clone() };
+        for (shown, takes_dry_run) in [(claim, false), (dataset, true), (order, true), (all, false), (part, false)] {
             assert_eq!(heard(&shown, push(), false).await, Ok(shown.clone()));
             let planned = if takes_dry_run { Ok(shown.clone()) } else { Err(FaultCode::Protocol) };
             assert_eq!(heard(&shown, push(), true).await, planned);
             assert_eq!(heard(&shown, memory(), false).await, Err(FaultCode::Protocol));
         }
         assert_eq!(heard(&Shown::default(), memory(), false).await, Ok(Shown::default()));
+        let alone = Shown { part: Some(DatasetPart::Commit), ..Shown::default() };
+        assert_eq!(heard(&alone, push(), false).await, Err(FaultCode::Protocol), "of no campaign");
     }
 
     #[tokio::test]
@@ -216,6 +247,9 @@ mod tests {
             assert_eq!(shown.need(&welcome(bit)), Ok(()));
             assert_eq!(shown.need(&welcome(!bit)).map_err(|fault| fault.code), Err(FaultCode::Unsupported));
         }
+        let part = Shown { part: Some(DatasetPart::Commit), claim: Some(CLAIM), ..Shown::default() };
+        assert_eq!(part.need(&welcome(CAP_CLAIM | CAP_DATASET_PART)), Ok(()));
+        assert_eq!(part.need(&welcome(!CAP_DATASET_PART)).map_err(|fault| fault.code), Err(FaultCode::Usage));
         let grant = Shown { grant: Some(SignedGrant::default()), ..Shown::default() };
         assert_eq!(grant.need(&welcome(CAP_BY_GRANT)), Ok(()));
         assert_eq!(grant.need(&welcome(!CAP_BY_GRANT)).map_err(|fault| fault.code), Err(FaultCode::Protocol));

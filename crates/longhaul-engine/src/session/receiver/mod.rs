@@ -110,7 +110,7 @@ struct TakenNames {
 /// Runs a receiving session to its end. The course's totals then hold the fault, if any.
 pub(crate) async fn run(link: ControlLink, receiving: Receiving, course: &mut ReceiveCourse) {
     course.begin();
-    if receiving.keeping.dataset.is_some() {
+    if receiving.keeping.dataset.as_ref().is_some_and(|dataset| dataset.is_listed()) {
         course.forget_committed();
         course.totals.stages_all = true;
     }

@@ -10,18 +10,20 @@ mod flow;
 mod limiting;
 mod listing;
 mod opening;
+mod reading;
 mod removal;
 mod targets;
 mod third_party;
 mod unasked;
 
-use longhaul_core::{DatasetName, Fault, FileId, Loss, ShardClaim, Whereabouts};
+use longhaul_core::{DatasetName, DatasetPart, Fault, FileId, Loss, ShardClaim, Whereabouts};
 
 pub use extras::*;
 pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
+pub use reading::*;
 pub use removal::*;
 pub use targets::*;
 pub use third_party::*;
@@ -241,6 +243,12 @@ messages! {
     /// Acceptor, in answer to a request to list a path whose hello asks for this alone: where that
     /// directory lies.
     53 Whereabouts(Whereabouts) Page,
+    /// Initiator that sends, right behind the name of a dataset and where its hello says so: the
+    /// part of a campaign's dataset that this session brings.
+    54 DatasetPart(DatasetPart) Verdict,
+    /// Either, behind a request to list a path whose hello says that files are to be read: an order
+    /// of the initiator, or what the acceptor found.
+    55 Reading(ReadingWord) Page,
     /// Initiator, right behind an order whose grant names a list: the next part of that.
     56 OrderListPart(OrderListPart) Verdict,
     /// Acceptor, in answer to a request to list roots whose hello asks for this alone: what it

@@ -18,9 +18,10 @@ pub struct Hello {
     /// Bits about the initiator: [`CAP_IN_CHUNKS`], [`CAP_EXACT_CHUNKS`], [`CAP_SHARE_POLITE`],
     /// [`CAP_SHARE_ALL`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`], [`CAP_UDP_BESIDE_TCP`],
     /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
+    /// [`CAP_DATASET_PART`],
     /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`], [`CAP_REMOVAL`](super::CAP_REMOVAL),
-    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS); unknown ones
-    /// mean nothing.
+    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS), [`CAP_READING`](super::CAP_READING); unknown
+    /// ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,
@@ -62,6 +63,13 @@ pub const CAP_CLAIM: u64 = 4096;
 /// shown, says. Bit of [`Welcome::caps`]: the acceptor stages them until then. An older build says
 /// no such bit, and the initiator ends the session before it names a file.
 pub const CAP_DATASET: u64 = 1 << 18;
+
+/// Bit of [`Hello::caps`], beside [`CAP_CLAIM`] and [`CAP_DATASET`]: the dataset is that of the
+/// claim's campaign, of which this session brings the part that a
+/// [`DatasetPart`](super::Message::DatasetPart) behind the name says. Bit of [`Welcome::caps`]: the
+/// acceptor takes it for that. An older build would have the files of one shard appear as a whole
+/// dataset: it says no such bit, and the initiator ends the session before it names a file.
+pub const CAP_DATASET_PART: u64 = 1 << 23;
 
 /// Bit of [`Hello::caps`]: in a session over QUIC the initiator dials lanes over TCP, if it is
 /// granted such. An initiator without it dials QUIC whatever it is granted, so that a sender that
@@ -323,7 +331,8 @@ pub struct Welcome {
     pub version: u16,
     /// Bits about the acceptor: [`CAP_SYNCS_FILE_SYSTEM`], [`CAP_SYNCS_EACH`],
     /// [`CAP_SOURCE_DIRECTORY`], [`CAP_TAKES_STREAMS`], [`CAP_KNOWS_SHARED`], [`CAP_UDP_LANES`],
-    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`], [`CAP_DATASET`], [`CAP_UDP_EARLY`]; unknown ones mean
+    /// [`CAP_UDP_BESIDE_TCP`], [`CAP_CLAIM`], [`CAP_DATASET`], [`CAP_DATASET_PART`],
+    /// [`CAP_UDP_EARLY`]; unknown ones mean
     /// nothing.
     pub caps: u64,
     /// The session's id.

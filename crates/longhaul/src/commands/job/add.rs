@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use longhaul_core::{Fault, RelPath, units};
+use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath, units};
+use longhaul_engine::Settings;
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{
     Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
@@ -144,6 +145,9 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
             "leave --detach, --attach and --dialler out",
         );
     }
+    if !transfer.writes.also.is_empty() {
+        return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
+    }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
     }
@@ -181,9 +185,32 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
         // The link's own pauses follow, which all movers know of.
         engine.retry_for = RETRY_FOR;
     }
+    if let Some(name) = &settings.dataset {
+        refuse_dataset((&to, name), &engine)?;
+    }
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
-    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }))
+    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }).as_dataset(settings.dataset))
+}
+
+/// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard is
+/// moved.
+fn refuse_dataset((to, name): (&CampaignPlace, &DatasetName), settings: &Settings) -> Result<(), Error> {
+    if !settings.metadata.preserve.times {
+        return Err(Error::Combination {
+            why: "the commit of a campaign knows its files by their times, and these are not kept",
+            hint: "keep times, or leave --as-dataset out",
+        });
+    }
+    let CampaignPlace::Here(dir) = to else { return Ok(()) };
+    let path = dir.join(OsStr::from_bytes(name.as_bytes()));
+    if settings.if_exists == IfExists::Replace || std::fs::symlink_metadata(&path).is_err() {
+        return Ok(());
+    }
+    let shown = Escaped(path.as_os_str().as_bytes()).to_string();
+    let why = format_args!("'{shown}' stands already: a dataset takes a name that is free");
+    let fault = Fault::new(FaultCode::Exists, Blame::Local, why).about(&shown);
+    Err(fault.hint_in_words("choose another name, or keep the old one beside it with --if-exists replace").into())
 }
 
 /// Refuses what only the host of the sources could do, or that of the destination, of which movers
@@ -248,7 +275,6 @@ fn source_here(LocalPath { path, slash }: LocalPath, text: &OsStr) -> Result<Cam
 }
 
 fn missing(path: &Path, error: std::io::Error) -> Error {
-    use longhaul_core::{Blame, Escaped, Fault, FaultCode};
     let shown = Escaped(path.as_os_str().as_bytes()).to_string();
     let code = match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FaultCode::NotFound,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_jobs::queue::AdmitAll;
-use longhaul_jobs::{Campaign, CampaignState, Left};
+use longhaul_jobs::{Campaign, CampaignState, Left, ShardState};
 
 use super::add::parsed;
 use super::{Figures, JobOutput, Named};
@@ -76,10 +76,14 @@ fn look(named: &mut Named) -> Result<LookedAt, Error> {
     // Behind its last shard, the leader's next turn says that it is done.
     let is_over = match campaign.state {
         CampaignState::Done | CampaignState::Cancelled => true,
-        CampaignState::Running => is_drained && left.left.files > 0,
+        CampaignState::Running => is_drained && (left.left.files > 0 || is_held(left.commit)),
         CampaignState::Planning | CampaignState::Held => is_drained,
     };
     Ok(LookedAt { campaign, left, is_over })
+}
+
+fn is_held(commit: Option<ShardState>) -> bool {
+    matches!(commit, Some(ShardState::Held(_)))
 }
 
 /// A campaign that is waited for is looked at so often.

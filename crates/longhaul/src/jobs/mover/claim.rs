@@ -5,6 +5,7 @@
 //! next transfer shows, raised above a fence that the destination keeps. Must not know files.
 
 use longhaul_core::{Fault, FaultCode, ShardClaim};
+use longhaul_engine::Job;
 use longhaul_jobs::queue::{Granted, raise};
 use longhaul_jobs::{CampaignKey, Claim, ClaimId, Fence, JobsError, ShardId};
 use tokio::sync::{Mutex, MutexGuard};
@@ -24,6 +25,8 @@ pub(super) struct ClaimInHand {
 pub(super) struct ClaimShowing {
     /// The destination keeps no claims, and is shown none.
     pub(super) goes_without: bool,
+    /// Without a claim nobody knows whose dataset the shard is of.
+    is_needed: bool,
     raises: u32,
 }
 
@@ -73,6 +76,11 @@ impl ClaimInHand {
 }
 
 impl ClaimShowing {
+    /// The way of the transfers of a shard that this job begins.
+    pub(super) fn of(job: &Job) -> ClaimShowing {
+        ClaimShowing { is_needed: job.dataset.is_some(), ..ClaimShowing::default() }
+    }
+
     /// The step behind a fault, where a claim was kept in any transfer or in none.
     ///
     /// A claim that is refused before anything began was given out by a queue that is behind the
@@ -89,7 +97,7 @@ impl ClaimShowing {
                 _ => ClaimStep::End,
             },
             // Whether it is for the claim is told by the try without one.
-            FaultCode::Unsupported if begun == Begun::No && !self.goes_without => {
+            FaultCode::Unsupported if begun == Begun::No && !self.goes_without && !self.is_needed => {
                 self.goes_without = true;
                 ClaimStep::GoWithout
             }
@@ -144,6 +152,8 @@ mod tests {
         assert_eq!(showing.behind(&unsupported, SHOWN, Begun::Yes), ClaimStep::End);
         assert_eq!(showing.behind(&unsupported, SHOWN, Begun::No), ClaimStep::GoWithout);
         assert!(showing.goes_without);
+        let mut needed = ClaimShowing { is_needed: true, ..ClaimShowing::default() };
+        assert_eq!(needed.behind(&unsupported, SHOWN, Begun::No), ClaimStep::End, "a dataset is staged by a claim");
         assert_eq!(showing.behind(&unsupported, SHOWN, Begun::No), ClaimStep::End, "it was not for the claim");
         assert_eq!(showing.behind(&refused(9), SHOWN, Begun::No), ClaimStep::End, "none was shown");
     }

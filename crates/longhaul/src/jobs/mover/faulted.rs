@@ -3,12 +3,11 @@
 //! In: a transfer, and the fault that ended it. Out: whether this host, the link or the shard is
 //! ill, and the code by which it is treated. Must not know the queue.
 
-use longhaul_core::{Blame, Fault, FaultCode};
-use longhaul_engine::{Job, JobDestination, JobSource};
+use longhaul_core::hint::{Daemon, Hint};
+use longhaul_core::{Author, Blame, Fault, FaultCode};
+use longhaul_engine::{Job, JobDestination, JobSource, Reach};
 use longhaul_jobs::queue::BreakPlace;
 use longhaul_jobs::{Treatment, treatment};
-
-use super::tally::TallyFigures;
 
 /// The place of a fault of this host: what may not be read here, is not here, or has no room here
 /// is well on another host. Anything else every mover would meet.
@@ -21,45 +20,37 @@ pub(super) fn own_place(fault: &Fault) -> BreakPlace {
 
 /// The place of a fault that ended a transfer. What this host could not do while it sends to
 /// another one is its own: its source, its memory, its disks. Where this host receives, if only
-/// from itself, it is one end of the link, and each shard would meet the same. A way that does not
-/// answer is the link's, and so is a daemon whose key is not trusted here.
+/// from itself, it is one end of the link, and each shard would meet the same. Between two daemons
+/// its own is what it says itself, and a grant that is refused: its clock may be wrong, or the
+/// source have forgotten the grant. A way that does not answer is the link's, and so is a daemon
+/// whose key is not trusted here.
 pub(super) fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
     let is_of_way = matches!(
         fault.code,
         FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Superseded
     );
-    let is_of_daemon =
-        matches!(&job.to, JobDestination::Remote(reach, _) if fault.object == reach.to_string().as_str());
-    let sends = matches!((&job.from, &job.to), (JobSource::Local(_), JobDestination::Remote(..)));
-    let is_own = sends && fault.blame == Blame::Local && !is_of_way && !is_of_daemon;
-    if is_own { own_place(fault) } else { BreakPlace::Link }
+    let is_about = |reach: &Reach| fault.object == reach.to_string().as_str();
+    let (is_of_daemon, is_said_here) = match (&job.from, &job.to) {
+        (JobSource::Local(_), JobDestination::Remote(to, _)) => (is_about(to), fault.blame == Blame::Local),
+        (JobSource::Remote(from, _), JobDestination::Remote(to, _)) => {
+            let is_here = fault.blame == Blame::Local && fault.author == Author::Local;
+            (is_about(from) || is_about(to), is_here || is_of_grant(fault))
+        }
+        _ => (false, false),
+    };
+    if is_said_here && !is_of_way && !is_of_daemon { own_place(fault) } else { BreakPlace::Link }
 }
 
-/// Whether a session of a shard stood in this claim before a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SessionStood {
-    /// None did.
-    Never,
-    /// One at least did.
-    Before,
-}
-
-impl SessionStood {
-    /// As a shard's figures have it.
-    pub(super) fn of(figures: &TallyFigures) -> SessionStood {
-        if figures.is_welcome { SessionStood::Before } else { SessionStood::Never }
-    }
+/// Whether a fault is the refusal of a grant, and not of what its issuer may do.
+fn is_of_grant(fault: &Fault) -> bool {
+    fault.code == FaultCode::Denied && fault.hint == Some(Hint::Daemon(Daemon::SignAnotherGrant))
 }
 
 /// The code by which a fault that ended a transfer is treated.
-pub(super) fn code_of(job: &Job, fault: &Fault, stood: SessionStood) -> FaultCode {
-    let is_between = matches!((&job.from, &job.to), (JobSource::Remote(..), JobDestination::Remote(..)));
+pub(super) fn code_of(fault: &Fault) -> FaultCode {
     match fault.code {
         // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
         FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
-        // A daemon that was started again may have forgotten the grant, which was good: the next
-        // one shows whether it is the key that is refused.
-        FaultCode::Denied if is_between && stood == SessionStood::Before => FaultCode::Lost,
         code => code,
     }
 }
@@ -96,16 +87,26 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_was_good_and_is_refused_later_closes_no_link() {
-        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
+    fn between_two_daemons_its_own_faults_and_refused_grants_are_those_of_the_movers_host() {
+        let reach = |host: &str| Reach::Address { host: host.to_owned(), port: 7214 };
         let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
-        let between = Job::third_party(reach(), vec![path()], reach(), path());
-        let pull = Job::pull(reach(), vec![path()], LocalDest::directory("/to"));
-        let denied = Fault::new(FaultCode::Denied, Blame::Peer, "x");
-        assert_eq!(code_of(&between, &denied, SessionStood::Before), FaultCode::Lost);
-        assert_eq!(code_of(&between, &denied, SessionStood::Never), FaultCode::Denied, "no session of it ever stood");
-        assert_eq!(code_of(&pull, &denied, SessionStood::Before), FaultCode::Denied);
-        let stopped = Fault::new(FaultCode::Terminated, Blame::Peer, "x");
-        assert_eq!(code_of(&pull, &stopped, SessionStood::Never), FaultCode::Lost);
+        let job = Job::third_party(reach("a"), vec![path()], reach("b"), path());
+        let own = |code| Fault::new(code, Blame::Local, "x");
+        let grant = Fault::new(FaultCode::Denied, Blame::Local, "x").hint(Daemon::SignAnotherGrant).seen_from_afar();
+        for (fault, place) in [
+            (own(FaultCode::NotFound), BreakPlace::Host),
+            (own(FaultCode::Exhausted), BreakPlace::Host),
+            (own(FaultCode::Usage), BreakPlace::Shard),
+            (own(FaultCode::Denied).about("a:7214"), BreakPlace::Link),
+            (own(FaultCode::Denied).about("b:7214"), BreakPlace::Link),
+            (own(FaultCode::Unreachable), BreakPlace::Link),
+            (own(FaultCode::Denied).seen_from_afar(), BreakPlace::Link),
+            (Fault::new(FaultCode::NotFound, Blame::Peer, "x").seen_from_afar(), BreakPlace::Link),
+            (grant, BreakPlace::Host),
+        ] {
+            assert_eq!(place_of(&job, &fault), place, "{fault:?}");
+        }
+        assert_eq!(code_of(&own(FaultCode::Terminated)), FaultCode::Lost);
+        assert_eq!(code_of(&own(FaultCode::Denied)), FaultCode::Denied);
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger,
+    CampaignFiles, Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop,
+    StopTrigger, commit_dataset,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
 use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment};
@@ -20,22 +21,29 @@ use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
-use super::faulted::{SessionStood, code_of, own_place, place_of};
+use super::faulted::{code_of, own_place, place_of};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
-use super::source::{Look, differing};
 use super::tally::Tally;
-use super::{Halt, Mover, ShardEnd, halted, random};
+use super::unchanged::{expecting, mark_changed, mark_changed_behind, source_top};
+use super::{Halt, Mover, ShardEnd, commit, halted, random};
 use crate::jobs::faults::fault_of_jobs;
 use crate::jobs::records;
 use crate::jobs::spec::CampaignSpec;
 
 /// A shard with everything that its transfers need.
-struct Work {
-    link: LinkId,
-    job: Job,
-    credentials: Option<Credentials>,
-    settings: Settings,
-    tally: Arc<Tally>,
+pub(super) struct Work {
+    /// The link over which it goes.
+    pub(super) link: LinkId,
+    /// Its transfer.
+    pub(super) job: Job,
+    /// The key that daemons are shown. `None`: it meets none.
+    pub(super) credentials: Option<Credentials>,
+    /// The settings of its transfers.
+    pub(super) settings: Settings,
+    /// The count of its files.
+    pub(super) tally: Arc<Tally>,
+    /// The list of all files, if it is the commit of a campaign. `None`: it moves files.
+    pub(super) list: Option<Arc<dyn CampaignFiles>>,
 }
 
 /// How a mover ended with a shard, before the queue heard of it.
@@ -71,14 +79,18 @@ async fn move_leased(
         path: mover.shelf.record(granted.campaign.key, granted.shard.id),
         tag: records::tag_of(claim.hold().await.id),
     };
-    let MoveEnd { tally, outcome, unclaimed } = match prepare(mover, granted).await {
+    let prepared = match granted.shard.part.is_commit() {
+        true => commit::prepare(mover, granted).await,
+        false => prepare(mover, granted).await,
+    };
+    let MoveEnd { tally, outcome, unclaimed } = match prepared {
         Err(Unprepared { fault, at }) => {
             let outcome = broken((mover, granted.shard.link), (&fault, fault.code), (at, false));
             MoveEnd { tally: None, outcome: Some(outcome), unclaimed: false }
         }
         Ok(work) => {
             tally.get_or_init(|| work.tally.clone());
-            let mut showing = ClaimShowing::default();
+            let mut showing = ClaimShowing::of(&work.job);
             let outcome = tokio::select! {
                 outcome = transfers((mover, claim), &work, orders, &mut showing) => outcome,
                 never = keeper.keep_meanwhile(&work.tally) => match never {},
@@ -138,9 +150,11 @@ async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError
 }
 
 /// The reason why a shard could not be begun.
-struct Unprepared {
-    fault: Fault,
-    at: BreakPlace,
+pub(super) struct Unprepared {
+    /// The fault.
+    pub(super) fault: Fault,
+    /// The place of it.
+    pub(super) at: BreakPlace,
 }
 
 impl From<Fault> for Unprepared {
@@ -182,26 +196,35 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     if !spec.settings.metadata.preserve.links {
         items.retain(longhaul_manifest::Item::is_file);
     }
-    let credentials = match &mover.keys {
-        Some(ring) if spec.needs_key() => {
-            let (ring, keys) = (Arc::clone(ring), spec.keys.clone());
-            // Whatever is wrong with a key of this host, others may have theirs.
-            let of_host = |fault| Unprepared { fault, at: BreakPlace::Host };
-            Some(blocking(move || ring.credentials(&keys)).await?.map_err(of_host)?)
-        }
-        _ => None,
-    };
+    let credentials = credentials_of(mover, &spec).await?;
     let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
     let job = spec.job(listing.source).ok_or_else(missing)?.cataloguing(mover.catalogue.clone());
-    // Another host may serve the place.
-    let of_ground = |fault| Unprepared { fault, at: BreakPlace::Host };
-    let (ground, asked) = (mover.orders.ground.clone(), job.clone());
-    blocking(move || ground.admit(&asked)).await?.map_err(of_ground)?;
+    admit_ground(mover, &job).await?;
     let given_up: Vec<_> = granted.given_up.iter().map(|fault| fault.path.clone()).collect();
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    Ok(Work { link: granted.shard.link, job, credentials, settings, tally })
+    Ok(Work { link: granted.shard.link, job, credentials, settings, tally, list: None })
+}
+
+/// The key that daemons of a campaign are shown. `None`: it meets none.
+pub(super) async fn credentials_of(mover: &Mover, spec: &CampaignSpec) -> Result<Option<Credentials>, Unprepared> {
+    match &mover.keys {
+        Some(ring) if spec.needs_key() => {
+            let (ring, keys) = (Arc::clone(ring), spec.keys.clone());
+            // Whatever is wrong with a key of this host, others may have theirs.
+            let of_host = |fault| Unprepared { fault, at: BreakPlace::Host };
+            blocking(move || ring.credentials(&keys)).await?.map(Some).map_err(of_host)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Refuses places of this host that this mover does not serve. Another host may serve them.
+pub(super) async fn admit_ground(mover: &Mover, job: &Job) -> Result<(), Unprepared> {
+    let (ground, asked) = (mover.orders.ground.clone(), job.clone());
+    let of_ground = |fault| Unprepared { fault, at: BreakPlace::Host };
+    blocking(move || ground.admit(&asked)).await?.map_err(of_ground)
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -227,9 +250,9 @@ impl Orders {
         self.news().stop.or(halts.then_some(LeaseStop::HandBack))
     }
 
-    /// Waits until a transfer with this rate is to stop.
-    async fn wait(&mut self, rate: Option<u64>) {
-        while self.stop().is_none() && !is_another(rate, self.news().rate) {
+    /// Waits until a transfer with this rate is to stop. A commit moves nothing at any rate.
+    async fn wait(&mut self, work: &Work, rate: Option<u64>) {
+        while self.stop().is_none() && (work.list.is_some() || !is_another(rate, self.news().rate)) {
             tokio::select! {
                 changed = self.heard.changed() => if changed.is_err() { std::future::pending().await },
                 _ = halted(&mut self.stopping) => {}
@@ -248,7 +271,7 @@ async fn transfers(
     loop {
         mark_changed(work, source_top(&work.job)).await;
         let open: Vec<RelPath> = work.tally.open().into_iter().map(|(path, _)| path).collect();
-        if open.is_empty() || work.tally.figures().hold.is_some() {
+        if open.is_empty() && work.list.is_none() || work.tally.figures().hold.is_some() {
             return Some(conclude(work, None).await);
         }
         match orders.stop() {
@@ -262,7 +285,7 @@ async fn transfers(
         let (trigger, mut running) = begin((work, by), &open, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
-            () = orders.wait(rate) => {
+            () = orders.wait(work, rate) => {
                 trigger.stop(FaultCode::Terminated);
                 (running.await, true)
             }
@@ -274,6 +297,10 @@ async fn transfers(
         match (orders.stop(), fault) {
             (Some(LeaseStop::Gone), _) => return None,
             (_, None) => return Some(conclude(work, None).await),
+            // It has appeared in an earlier claim, whose mover did not hear it.
+            (None, Some(fault)) if work.list.is_some() && fault.code == FaultCode::Published => {
+                return Some(conclude(work, None).await);
+            }
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
@@ -310,10 +337,11 @@ fn begin(
     work.tally.begin(trigger.clone());
     let job = Job { claim: by, ..expecting(&work.job, &work.tally) };
     let (credentials, observer) = (work.credentials.clone(), work.tally.clone());
-    let runtime = tokio::runtime::Handle::current();
+    let (runtime, list) = (tokio::runtime::Handle::current(), work.list.clone());
     // On a thread of its own: it must not wait while something here waits for the queue's file.
-    let running = tokio::task::spawn_blocking(move || {
-        runtime.block_on(longhaul_engine::run(job, credentials, settings, observer, stop))
+    let running = tokio::task::spawn_blocking(move || match list {
+        None => runtime.block_on(longhaul_engine::run(job, credentials, settings, observer, stop)),
+        Some(list) => runtime.block_on(commit_dataset(list, job, credentials, settings, (observer, stop))),
     });
     (trigger, running)
 }
@@ -325,9 +353,13 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         return Outcome::Alike(hold);
     }
     if let Some((mover, fault)) = ended {
-        let code = code_of(&work.job, &fault, SessionStood::of(&figures));
+        let code = code_of(&fault);
         let at = place_of(&work.job, &fault);
         return broken((mover, work.link), (&fault, code), (at, figures.is_welcome));
+    }
+    if figures.is_unheard {
+        // It is not known which of the files that are open stand.
+        return Outcome::Broken { code: FaultCode::TimedOut, at: BreakPlace::Link, welcome: true };
     }
     if let Some(code) = figures.destination_fault {
         return Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
@@ -340,44 +372,6 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     match work.tally.finish() {
         Some(hold) => Outcome::Alike(hold),
         None => Outcome::Through(work.tally.faults()),
-    }
-}
-
-/// Marks files as changed that are others than when the campaign was planned: before they are sent,
-/// as far as they lie on this host.
-async fn mark_changed(work: &Work, top: Option<std::path::PathBuf>) {
-    let Some(top) = top else { return };
-    mark(work, Look { top, files: work.tally.open() }).await;
-}
-
-/// The same behind a transfer: a source that was written to between the first look and the
-/// engine's. A source at a daemon needs none: the engine refused what the manifest does not say.
-async fn mark_changed_behind(work: &Work) {
-    let Some(top) = source_top(&work.job) else { return };
-    mark(work, Look { top, files: work.tally.standing() }).await;
-}
-
-/// The job of a shard, of which this host sends or takes only what the manifest says.
-fn expecting(job: &Job, tally: &Tally) -> Job {
-    let (mut job, expected) = (job.clone(), Some(Arc::new(tally.expected())));
-    match &mut job.to {
-        JobDestination::Local(dest) => dest.expected = expected,
-        _ => job.expected = expected,
-    }
-    job
-}
-
-async fn mark(work: &Work, look: Look) {
-    for (path, words) in blocking(move || differing(&look)).await.unwrap_or_default() {
-        work.tally.fail(&path, FaultCode::Changed, words);
-    }
-}
-
-/// The directory of this host in which the sources lie.
-fn source_top(job: &Job) -> Option<std::path::PathBuf> {
-    match &job.from {
-        JobSource::Local(sources) => sources.first().map(|source| source.path.clone()),
-        _ => None,
     }
 }
 
@@ -411,24 +405,7 @@ const REPORT_PAUSES: [Duration; 4] =
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::Word;
-    use longhaul_engine::{LocalDest, LocalSource, Reach, RemotePath};
-    use longhaul_manifest::Item;
-
     use super::*;
-
-    #[test]
-    fn what_is_sent_from_this_host_and_what_it_receives_must_be_what_the_manifest_says() {
-        let item = Item::file(RelPath::new("f").unwrap(), Some(3), Default::default());
-        let tally = Tally::new(&[item], &[], AlikeWatch::default());
-        let path = RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
-        let reach = Reach::Address { host: "node".to_owned(), port: 7214 };
-        let push = expecting(&Job::push(vec![LocalSource::contents("/from")], reach.clone(), path.clone()), &tally);
-        assert_eq!(push.expected.as_deref(), Some(&tally.expected()));
-        let pull = expecting(&Job::pull(reach, vec![path], LocalDest::directory("/to")), &tally);
-        let JobDestination::Local(to) = pull.to else { panic!("it is of this host") };
-        assert_eq!((to.expected.as_deref(), pull.expected), (Some(&tally.expected()), None));
-    }
 
     #[test]
     fn a_transfer_is_begun_anew_for_a_rate_that_is_clearly_another_one() {

@@ -140,6 +140,9 @@ pub(super) struct JobBesideBody {
     pub(super) omitted: u64,
     /// Shards whose last mover showed no claim, as the destination keeps none.
     pub(super) unclaimed: u64,
+    /// The commit by which all files appear together: `waiting` for other shards, `planned`,
+    /// `ready`, `leased`, `done`, `held` or `cancelled`. Null if each file appears when it is done.
+    pub(super) commit: Option<&'static str>,
 }
 
 /// The rest of a campaign on one link.

@@ -1,0 +1,72 @@
+//! Tests of the dataset of a campaign: its shards beside each other, and its commit, which dies
+//! before each of its calls.
+
+use super::*;
+
+/// A part of the dataset of a campaign that is staged in a directory.
+fn part_of(dir: &Path, part: StagePart, kernel: &Kernel) -> Result<DatasetStage, DatasetError> {
+    let order = DatasetOrder { name: &name(), principal: "one", replace: Replace::Never, part };
+    DatasetStage::at(base::named(dir, kernel)?, (dir.to_owned(), &RelPath::root(), None), order, FORKED)
+}
+
+const CAMPAIGN: [u8; 16] = [7; 16];
+
+/// The dataset of a campaign appears. The session may die before any call.
+fn commit_campaign(dir: &Path, kernel: &Kernel) -> Result<(), DatasetError> {
+    let stage = part_of(dir, StagePart::Commit(CAMPAIGN), kernel)?;
+    let top = stage.open_top()?;
+    fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
+    stage.note_campaign(&top)?;
+    stage.make_durable(&top)?;
+    stage.publish(&top)?.fault.map_or(Ok(()), Err)
+}
+
+#[test]
+fn shards_of_a_campaign_are_staged_beside_each_other_and_nobody_commits_meanwhile() {
+    let (dir, kernel) = (tempfile::tempdir().expect("scratch"), &Kernel::default());
+    let shard = || part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel);
+    let (first, second) = (shard().expect("staged"), shard().expect("beside the first"));
+    assert_eq!(first.tree().named(), second.tree().named());
+    fill(&second, "new");
+    let other = part_of(dir.path(), StagePart::Shard([8; 16]), kernel).expect("of another campaign");
+    assert_ne!(first.tree().named(), other.tree().named());
+    drop((first, other));
+    let commit = commit_campaign(dir.path(), kernel);
+    assert!(matches!(commit, Err(DatasetError::Busy { .. })), "{commit:?}");
+    assert_eq!(names(dir.path()).len(), 1, "what others staged stays, and what is empty goes");
+    drop(second);
+    commit_campaign(dir.path(), kernel).expect("it appears");
+    assert_eq!(names(dir.path()), ["run-7"]);
+    for part in [StagePart::Shard(CAMPAIGN), StagePart::Commit(CAMPAIGN)] {
+        let again = part_of(dir.path(), part, kernel);
+        assert!(matches!(again, Err(DatasetError::Published { .. })), "{again:?}");
+    }
+    let other = part_of(dir.path(), StagePart::Shard([8; 16]), kernel);
+    assert!(matches!(other, Err(DatasetError::Stands { .. })), "{other:?}");
+    assert_eq!(names(dir.path()), ["run-7"], "nothing is left of those that were refused");
+}
+
+#[test]
+fn a_commit_that_dies_before_any_call_is_done_by_the_next_one_or_known_to_be_done() {
+    let mut calls = 0;
+    loop {
+        let (dir, kernel) = (tempfile::tempdir().expect("scratch"), &Kernel::default());
+        let shard = part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel).expect("staged");
+        fill(&shard, "new");
+        drop(shard);
+        let is_over = commit_campaign(dir.path(), &Kernel::behind(Arc::new(Dying { left: calls.into() }))).is_ok();
+        let seen = texts(dir.path());
+        assert!(seen.is_empty() || seen == [("new".to_owned(), "run-7".to_owned())], "{calls}: {seen:?}");
+        match commit_campaign(dir.path(), kernel) {
+            Ok(()) => assert!(seen.is_empty(), "{calls}: it appeared twice"),
+            Err(DatasetError::Published { .. }) => assert!(!seen.is_empty(), "{calls}"),
+            Err(error) => panic!("{calls}: {error}"),
+        }
+        assert_eq!(names(dir.path()), ["run-7"], "{calls}");
+        if is_over {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls > 8, "it died {calls} times");
+}

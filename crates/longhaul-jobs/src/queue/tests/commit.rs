@@ -1,0 +1,119 @@
+//! The commit of a campaign whose files appear together: when it can be claimed, and when never.
+//!
+//! In: shards that end in each way. Out: the row of the commit.
+
+use super::*;
+use crate::rows::ShardKind;
+
+impl Bench {
+    /// A campaign of so many shards, and with a commit.
+    fn dataset(shards: u64) -> (Bench, CampaignId) {
+        let mut bench = Bench::new(2, None);
+        let link = bench.link;
+        let total = Amount { files: 10, bytes: 100 };
+        let cuts: Vec<Cut> = (0..shards).map(|at| Cut { first: at * 10, end: at * 10 + 10, total }).collect();
+        let added = bench.store.transact(|rows| {
+            let campaign = add_campaign(rows, &named("one"))?;
+            let total = Amount { files: shards * 10, bytes: shards * 100 };
+            add_segment(rows, &Segment { campaign, number: 0, digest: [0; 32], total }, link, &cuts)?;
+            let commit = add_commit(rows, campaign, link)?;
+            assert_eq!(add_commit(rows, campaign, link)?, commit, "there is one");
+            begin_campaign(rows, campaign)?;
+            Ok(campaign)
+        });
+        (bench, added.unwrap())
+    }
+
+    fn commit(&mut self, campaign: CampaignId) -> crate::rows::Shard {
+        self.store.transact(|rows| rows.commit_of(campaign)).unwrap().expect("it has one")
+    }
+
+    fn awaits(&mut self, campaign: CampaignId) -> bool {
+        self.commit(campaign).state == ShardState::Held(Hold::AwaitsShards)
+    }
+}
+
+#[test]
+fn a_commit_is_claimed_behind_the_last_shard_that_is_done_and_ends_the_campaign() {
+    let (mut bench, campaign) = Bench::dataset(2);
+    let (one, two) = (bench.must_claim(), bench.must_claim());
+    assert_eq!(bench.finish(&one, 10, Outcome::Through(vec![])), ShardState::Done);
+    bench.schedule();
+    assert!(bench.awaits(campaign) && bench.claim().is_none(), "one shard is not done yet");
+    assert_eq!(bench.finish(&two, 10, Outcome::Through(vec![])), ShardState::Done);
+    assert_eq!(bench.commit(campaign).state, ShardState::Planned, "at once, so that no mover ends before");
+    assert_eq!(bench.left(campaign).left.files, 0);
+    let commit = bench.must_claim();
+    assert!(commit.shard.part.is_commit() && commit.shard.total == Amount::default());
+    assert_eq!(bench.claim(), None, "no second mover has it");
+    assert_eq!(bench.state(campaign), CampaignState::Running);
+    assert_eq!(bench.finish(&commit, 0, Outcome::Through(vec![])), ShardState::Done);
+    bench.schedule();
+    assert_eq!(bench.state(campaign), CampaignState::Done);
+    assert_eq!(bench.left(campaign).commit, Some(ShardState::Done));
+}
+
+#[test]
+fn a_file_that_is_given_up_holds_the_commit_until_it_was_tried_again_and_stands() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    let missing = vec![fault("a", FaultCode::NotFound)];
+    assert_eq!(bench.finish(&granted, 9, Outcome::Through(missing)), ShardState::Partial);
+    bench.schedule();
+    assert!(bench.awaits(campaign) && bench.state(campaign) == CampaignState::Running);
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    bench.schedule();
+    assert!(bench.awaits(campaign), "no user lets it go over a file that is not there");
+    let retried = bench.store.transact(|rows| retry(rows, campaign, Selection::All, ShardId(0))).unwrap();
+    assert_eq!(retried.0, 1);
+    let granted = bench.must_claim();
+    assert_eq!(bench.finish(&granted, 10, Outcome::Through(vec![])), ShardState::Done);
+    assert!(bench.must_claim().shard.part.is_commit());
+}
+
+#[test]
+fn names_that_could_not_be_read_hold_the_commit() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let mut row = bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap();
+    row.omitted = 1;
+    bench.store.transact(|rows| rows.put_campaign(&row)).unwrap();
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    bench.schedule();
+    assert!(bench.awaits(campaign));
+}
+
+#[test]
+fn a_commit_whose_mover_dies_or_fails_is_claimed_again_with_a_higher_fence() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let first = bench.must_claim();
+    bench.pass(3600);
+    let second = bench.must_claim();
+    assert!(second.shard.part.is_commit() && second.shard.claim.fence > first.shard.claim.fence);
+    assert_eq!(bench.report(&first, 0, Outcome::Through(vec![])).unwrap(), Finished::Gone);
+    let broken = Outcome::Broken { code: FaultCode::Exists, at: BreakPlace::Link, welcome: false };
+    assert_eq!(bench.finish(&second, 0, broken), ShardState::Held(Hold::Broken(FaultCode::Exists)));
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    assert!(bench.must_claim().shard.part.is_commit(), "a user has made room for it");
+}
+
+#[test]
+fn a_commit_that_was_let_go_too_early_is_held_again_when_it_is_claimed() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let mut commit = bench.commit(campaign);
+    commit.state = ShardState::Ready;
+    bench.store.transact(|rows| rows.put_shard(&commit)).unwrap();
+    assert_eq!(bench.claim(), None);
+    assert!(bench.awaits(campaign));
+}
+
+#[test]
+fn a_campaign_that_is_cancelled_or_has_no_files_does_with_its_commit_what_it_does_with_a_shard() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
+    assert_eq!(bench.commit(campaign).state.kind(), ShardKind::Cancelled);
+    let (mut bench, _) = Bench::dataset(0);
+    assert!(bench.must_claim().shard.part.is_commit(), "a dataset without files appears too");
+}
