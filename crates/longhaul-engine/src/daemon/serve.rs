@@ -138,7 +138,6 @@ async fn hear_out(
             daemon.live.spare.freed();
         }
         Ok((Admitted::Skills(skills), _)) => say_last(&mut control, Message::OrderSkills(skills)).await,
-        // It keeps its place while it waits.
         Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {

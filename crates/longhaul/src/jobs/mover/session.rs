@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
 use longhaul_engine::{
-    CampaignFiles, Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop,
-    StopTrigger, commit_dataset,
+    CampaignFiles, Credentials, Job, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger, commit_dataset,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
 use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment};
