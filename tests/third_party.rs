@@ -323,6 +323,14 @@ fn a_copy_that_was_left_is_stopped_by_its_name_and_by_its_own_key_alone() {
     let ends = [scene.from.url("data/f"), scene.to.url("landing")];
     let foreign = other.run(["copy", "--json", &ends[0], &ends[1], "--attach", &order, "--stop"]).finish();
     assert!(fault(&foreign).0.contains("is known here"), "{foreign}");
+    let until = Instant::now() + Duration::from_secs(60);
+    let held = || {
+        let listed = scene.client.run(["ls", "--partials", "--json", &scene.to.url("landing")]).finish();
+        listed.events_of("entry").iter().filter_map(|entry| entry["bytes_held"].as_u64()).sum::<u64>()
+    };
+    while held() < 8 * MIB as u64 {
+        assert!(Instant::now() < until, "nothing of it is held");
+    }
     // Whoever waits for it hears of the same end, and so does whoever stops it once more.
     named(&order).args(["--stop"]).fail(130);
     waiting.fail(130);

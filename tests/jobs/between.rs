@@ -164,20 +164,21 @@ fn a_mover_that_was_overtaken_is_refused_by_the_destination_and_fails_no_file() 
 }
 
 #[test]
-fn what_a_mover_may_not_read_or_the_destination_may_not_dial_holds_the_shard() {
+fn a_source_that_may_not_be_read_is_not_planned_and_one_that_may_not_be_dialled_holds_the_shard() {
     let scene = Scene::allowing("create");
-    let refused = scene.mover.run(["job", "add", "--name", "no", &scene.from.url("data/ds"), &scene.to.url("landing")]);
-    refused.succeed();
+    let ends = [scene.from.url("data/ds"), scene.to.url("landing")];
+    scene.mover.run(["job", "add", "--name", "no", &ends[0], &ends[1]]).succeed();
     scene.mover.run(["job", "plan", "no"]).fail(4);
-    let scene = Scene::new();
-    plant(&scene.source.path("data/ds"));
-    // The other way round nobody may dial.
+    // The other way round the destination may dial nobody.
+    let scene = Scene::allowing(ALL_RIGHTS);
     files::make(scene.target.path("landing/ds/f"), 1, 100);
-    let (from, to) = (scene.to.url("landing/ds"), scene.from.url("data/back"));
-    scene.mover.run(["job", "add", "--name", "back", &from, &to]).succeed();
+    let ends = [scene.to.url("landing/ds"), scene.from.url("data/back")];
+    scene.mover.run(["job", "add", "--name", "back", &ends[0], &ends[1]]).succeed();
     scene.mover.run(["job", "plan", "back"]).succeed();
     let ran = scene.run().finish();
     assert_ne!(ran.code, 0, "{ran}");
+    let told = ran.events_of("fault");
+    assert!(told.iter().any(|fault| fault["message"].as_str().unwrap().contains("may not dial")), "{ran}");
     assert!(!scene.source.path("data/back/ds/f").exists());
 }
 

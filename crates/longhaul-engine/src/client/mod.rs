@@ -3,15 +3,14 @@
 //! In: a [`Job`] and [`Settings`]. Out: a [`Report`]. `connect` reaches a daemon and agrees with
 //! it, by the request that `wish` makes; `local_copy` plays both sides here, `session` sets one up,
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
-//! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
-//! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `trees` copies between trees that a library user made, `several` has
-//! one source go to several destinations. `list` asks what is there, `reading` has files read where
-//! they lie. `order` has one daemon fetch from another, by a list of `order_list` if it is a part
-//! of a source. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
-//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
-//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
-//! appear. The session loops do the rest.
+//! session was lost; `udp_way` stops that where UDP is dropped. `missing` reports missing sources.
+//! `stream` has destinations that take bytes once and in order, `from_stream` sources that give
+//! them so. `trees` copies between trees of a library user, `several` has one source go to several
+//! destinations. `list` asks what is there, `reading` has files read where they lie. `order` has
+//! one daemon fetch from another. `ssh` reaches hosts without a daemon. `ahead` connects lanes
+//! before a session is agreed on, `dialling` dials them. `possible` refuses what no session could
+//! keep; `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear.
 
 mod ahead;
 mod answer;
@@ -26,7 +25,6 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 pub(crate) mod missing;
 mod order;
-mod order_list;
 mod possible;
 mod publishing;
 pub(crate) mod reading;
@@ -359,7 +357,6 @@ impl Run {
         loop {
             let ended = self.pull_once(remote, &wish, &paths, &mut site, (&mut course, &mut dialling)).await;
             let Err(fault) = ended else { return Ok(course.totals) };
-            // The connection was lost right behind the end.
             if site.at.has_appeared() {
                 return Ok(course.totals);
             }

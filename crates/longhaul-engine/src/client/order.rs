@@ -3,7 +3,10 @@
 //!
 //! In: the two daemons, the sources at one of them and the destination at the other. Out: events as
 //! the daemon that has the order tells them, and its report. No file passes this side, and its key
-//! never leaves it: the grant names the one key that may use it.
+//! never leaves it: the grant names the one key that may use it. `list` is for orders about a part
+//! of a source.
+
+mod list;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,8 +21,8 @@ use longhaul_proto::wire::message::{
 };
 use tokio::sync::mpsc;
 
+use self::list::OrderNames;
 use super::connect::{Reached, connect};
-use super::order_list::{self, OrderNames};
 use super::{Run, at_daemon, conclude, contents, missing};
 use crate::api::{Credentials, Dialler, Event, Following, Observer, Reach, Remote, RemotePath, Report};
 use crate::budget;
@@ -106,10 +109,23 @@ impl Run {
         let begun = tokio::select! {
             biased;
             code = stop.stopped() => Err(Fault::new(code, Blame::Local, "stopped before the transfer began")),
-            begun = self.joined(asked) => begun,
+            begun = self.joined_patiently(asked) => begun,
         };
         let (control, id) = begun?;
         self.follow(control, id, asked.following).await
+    }
+
+    /// As [`Run::joined`]. A mover's order waits while a daemon has no place for it, as pushes do.
+    async fn joined_patiently(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
+        let (mut patience, mut stop) = (self.dialling()?.patience, self.stop.clone());
+        loop {
+            match self.joined(asked).await {
+                Err(fault) if fault.code == FaultCode::Busy && self.settings.files_from.is_some() => {
+                    patience.wait(fault, None, &self.observer, &mut stop).await?;
+                }
+                joined => return joined,
+            }
+        }
     }
 
     /// Begins an order, or comes back to an earlier one.
@@ -118,7 +134,7 @@ impl Run {
         let stops = matches!(asked.following, Following::Stopping(_));
         let ordered = asked.ordered().0;
         if stops {
-            order_list::need_stops(ordered).await?;
+            list::need_stops(ordered).await?;
         }
         let Reached { mut control, .. } = connect(ordered).await?;
         write_message(&mut control.writer, &handshake::hello(Request::Order { id }, Units::Any)).await?;
@@ -140,8 +156,8 @@ impl Run {
         let audience = match &list {
             None => connect(dialled).await?.control.peer_key,
             Some(_) => {
-                order_list::need_lists(ordered).await?;
-                order_list::need_lists(dialled).await?
+                list::need_lists(ordered).await?;
+                list::need_lists(dialled).await?
             }
         };
         let Reached { mut control, .. } = connect(ordered).await?;

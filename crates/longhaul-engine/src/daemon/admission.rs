@@ -12,7 +12,7 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LAN
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Rights, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Protection, PublicKey, TransportFacts};
-use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
+use longhaul_proto::wire::message::{Far, Flow, OrderSkills, Request, Transfer};
 
 use super::access::{need, need_protection, need_share};
 use super::audit::SessionAudit;
@@ -57,6 +57,15 @@ pub(super) enum Admitted {
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
     OrderEnd(AwaitedEnd),
+    /// The things that this daemon knows to do with orders.
+    Skills(OrderSkills),
+}
+
+/// The things that this daemon knows to do with orders. A client that is a user of this host has
+/// neither orders nor grants.
+fn skills(daemon: &Daemon) -> OrderSkills {
+    let is_of_user = daemon.live.link.is_some() || daemon.roots.account.is_some();
+    OrderSkills { lists: !is_of_user, stops: !is_of_user }
 }
 
 /// A session that is allowed and has what it needs.
@@ -106,7 +115,8 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
-        Request::Roots if shown.asks_skills => Ok(Admitted::Listing(Box::new(ListedNames::skills(places()?)))),
+        // A few bytes, which take no place of a listing.
+        Request::Roots if shown.asks_skills => Ok(Admitted::Skills(skills(daemon))),
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };

@@ -32,6 +32,8 @@ pub(super) struct Follower {
 pub(super) struct FollowerEvents {
     id: [u8; 16],
     needs: FollowerNeeds,
+    /// Bytes of events that may wait.
+    room: usize,
     queue: Mutex<FollowerQueue>,
     news: Notify,
     trigger: StopTrigger,
@@ -73,10 +75,15 @@ enum FollowState {
 }
 
 impl Follower {
-    /// Tells the client that its order was taken, and follows it from now on.
-    pub(super) fn begin((reader, writer): (ReadHalf, WriteHalf), id: [u8; 16], needs: FollowerNeeds) -> Follower {
+    /// Tells the client that its order was taken, and follows it from now on. So many bytes of
+    /// events may wait for it.
+    pub(super) fn begin(
+        (reader, writer): (ReadHalf, WriteHalf),
+        id: [u8; 16],
+        (needs, room): (FollowerNeeds, usize),
+    ) -> Follower {
         let (trigger, stop) = Stop::new();
-        let told = Arc::new(FollowerEvents { id, needs, queue: Mutex::default(), news: Notify::new(), trigger });
+        let told = Arc::new(FollowerEvents { id, needs, room, queue: Mutex::default(), news: Notify::new(), trigger });
         let writing = tokio::spawn(write(told.clone(), writer));
         let listening = tokio::spawn(listen(told.clone(), reader));
         Follower { told, stop, writing, listening }
@@ -176,7 +183,7 @@ impl Observer for FollowerEvents {
         let is_counter = matches!(event, OrderEvent::Moved(_));
         let may_go = is_counter || (self.needs == FollowerNeeds::Failures && did_well(&event));
         // The others have half of the room for themselves.
-        let room = if may_go { FOLLOWER_BYTES / 2 } else { FOLLOWER_BYTES };
+        let room = if may_go { self.room / 2 } else { self.room };
         if queue.bytes + cost > room {
             if may_go {
                 queue.unheard += u64::from(!is_counter);
@@ -289,7 +296,7 @@ pub(super) const FOLLOWER_BYTES: usize = 4 << 20;
 /// Bytes of events in one message, far below what any may have.
 const BATCH_BYTES: usize = 48 << 10;
 /// Bytes of an event without names and texts.
-const EVENT_BYTES: usize = 192;
+pub(super) const EVENT_BYTES: usize = 192;
 /// Bytes of the texts of a fault.
 const FAULT_BYTES: usize = 3 << 10;
 /// The client hears something at least so often.
@@ -329,7 +336,7 @@ mod tests {
 
     fn following(takes: usize, needs: FollowerNeeds) -> (Follower, ReadHalf, WriteHalf) {
         let ((near, far), (hears, says)) = (tokio::io::duplex(takes), tokio::io::duplex(4096));
-        (Follower::begin((Box::new(hears), Box::new(near)), ID, needs), Box::new(far), Box::new(says))
+        (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, FOLLOWER_BYTES)), Box::new(far), Box::new(says))
     }
 
     fn settled(name: u64, status: FileStatus) -> Event {

@@ -36,6 +36,7 @@ use crate::client::Run;
 use crate::client::connect::{Agreed, Dialling};
 use crate::client::retry::Patience;
 use crate::client::wish::Wish;
+use crate::faults::dial_fault;
 use crate::random::nonce;
 use crate::session::channel::ReadHalf;
 use crate::session::handshake::Shown;
@@ -151,7 +152,7 @@ async fn addresses(
     let at = reach.to_string();
     let lookup = orders.look_up(async move { resolve(&at).await }, place);
     let (place, resolved) = match timeout(RESOLVED_WITHIN, lookup).await {
-        Ok(Some((place, resolved))) => (place, resolved.map_err(Fault::from)?),
+        Ok(Some((place, resolved))) => (place, resolved.map_err(|error| dial_fault(&error, true))?),
         Ok(None) | Err(_) => {
             let why = format_args!("no DNS server answers this daemon for {reach}");
             return Err(Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Network::CheckResolver));
@@ -183,7 +184,8 @@ pub(super) async fn carry_out(
     // Whoever gives a list counts its names.
     let hears_each = asked.0.digests || asked.0.dry_run || judged.list.is_some();
     let needs = if hears_each { FollowerNeeds::Each } else { FollowerNeeds::Failures };
-    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, needs);
+    let room = FOLLOWER_BYTES + judged.list.as_ref().map_or(0, |list| list.events_bytes);
+    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, room));
     judged.mark.begun(follower.trigger());
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };

@@ -51,6 +51,7 @@ impl Carrying<'_> {
         let observer: Arc<dyn Observer> = self.told.clone();
         let mut admitted = Ok(first);
         loop {
+            let is_of_other = admitted.is_ok();
             let attempt = match admitted {
                 Ok(admission) => self.attempt(admission, &stop, (course, &mut dialling)).await,
                 Err(fault) => Err(fault),
@@ -65,7 +66,7 @@ impl Carrying<'_> {
                 // It stands, as this daemon itself says.
                 Err(fault) if has_published(&fault) && dialling.sessions > 0 => return Ok(()),
                 Err(fault) => {
-                    if let Some(totals) = self.missing(&fault, dialling.sessions) {
+                    if is_of_other && let Some(totals) = self.missing(&fault, dialling.sessions) {
                         course.totals = totals;
                         return Ok(());
                     }

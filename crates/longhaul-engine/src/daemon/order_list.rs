@@ -13,6 +13,7 @@ use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart};
 
+use super::follower::EVENT_BYTES;
 use super::grants::need_list;
 use super::request::{Costs, PART_BYTES_MIN, RequestPace};
 use super::shares::{ClientShares, Share};
@@ -25,7 +26,9 @@ pub(super) struct OrderList {
     pub(super) names: Arc<PathList>,
     /// The files that may come under them.
     pub(super) expected: Arc<ExpectedFiles>,
-    /// The memory of both. `None`: next to nothing.
+    /// Bytes of the events of all of them, which may wait for the client.
+    pub(super) events_bytes: usize,
+    /// The memory of all that. `None`: next to nothing.
     _claim: Option<Share>,
 }
 
@@ -52,6 +55,7 @@ pub(super) async fn hear(
 }
 
 async fn hear_parts(reader: &mut ReadHalf, mut costs: Costs<'_>) -> Result<OrderList, Fault> {
+    let mut events_bytes = 0;
     let (mut names, mut expected, mut pace) = (PathList::default(), Vec::new(), RequestPace::begin());
     loop {
         let OrderListPart { names: part, last } = match pace.next(reader).await? {
@@ -63,13 +67,15 @@ async fn hear_parts(reader: &mut ReadHalf, mut costs: Costs<'_>) -> Result<Order
         if part.len() > ORDER_LIST_NAMES_MAX || said > PAGE_BYTES_MAX || !last && is_short {
             return Err(Fault::protocol("a part of a list that is none"));
         }
-        costs.add(part.iter().map(cost).sum())?;
+        let events: usize = part.iter().map(event_bytes).sum();
+        events_bytes += events;
+        costs.add(part.iter().map(cost).sum::<u64>() + events as u64)?;
         let bytes: Vec<u8> = part.iter().flat_map(|name| name.path.as_bytes().iter().copied().chain([0])).collect();
         names.append(&bytes).map_err(Fault::protocol)?;
         expected.extend(part.into_iter().filter_map(expectation));
         if last {
             let (names, expected) = (Arc::new(names), Arc::new(expected.into_iter().collect()));
-            return Ok(OrderList { names, expected, _claim: costs.into_share() });
+            return Ok(OrderList { names, expected, events_bytes, _claim: costs.into_share() });
         }
         pace.earn(said);
     }
@@ -88,6 +94,11 @@ fn expectation(name: OrderListName) -> Option<(RelPath, ExpectedFile)> {
 /// Bytes of a name in a part, without its numbers.
 fn said(name: &OrderListName) -> usize {
     name.path.as_bytes().len() + 1
+}
+
+/// Bytes of the event of a name, which has its path twice: at the source and at the destination.
+fn event_bytes(name: &OrderListName) -> usize {
+    EVENT_BYTES + 2 * name.path.as_bytes().len()
 }
 
 /// Bytes of memory that a name takes: in the list, in the part that it came in, and as one that is

@@ -137,7 +137,7 @@ async fn hear_out(
             }
             daemon.live.spare.freed();
         }
-        // It keeps its place while it waits.
+        Ok((Admitted::Skills(skills), _)) => say_last(&mut control, Message::OrderSkills(skills)).await,
         Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
@@ -185,7 +185,11 @@ fn record_refused(daemon: &Daemon, asked: &Asked, (peer, stranger): (SocketAddr,
 }
 
 async fn refuse(control: &mut Control, fault: Fault) {
-    let _ = write_message(&mut control.writer, &Message::Refuse(fault)).await;
+    say_last(control, Message::Refuse(fault)).await;
+}
+
+async fn say_last(control: &mut Control, message: Message) {
+    let _ = write_message(&mut control.writer, &message).await;
     let _ = tokio::io::AsyncWriteExt::shutdown(&mut control.writer).await;
 }
 

@@ -1,9 +1,9 @@
 //! The mover: claims shards, moves each by one transfer of the engine, and settles them.
 //!
-//! `session` moves one shard, `lease` keeps its claim meanwhile, `claim` shows that to the
-//! destination, `ground` bounds the places of this host that it may name, `tally` counts its files
-//! as the engine tells of them, `source` and `unchanged` look whether sources are still what the
-//! manifest says, `commit` has a campaign's dataset appear,
+//! `session` moves one shard, `faulted` says whose a fault of it is, `lease` keeps its claim
+//! meanwhile, `claim` shows that to the destination, `ground` bounds the places of this host that
+//! it may name, `tally` counts its files as the engine tells of them, `source` and `unchanged` look
+//! whether sources are still what the manifest says, `commit` has a campaign's dataset appear,
 //! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
 //! that this host cannot serve now, `admitting` passes campaigns over whose owners it does not
 //! trust, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
@@ -15,6 +15,7 @@ mod aside;
 mod claim;
 mod commit;
 mod digests;
+mod faulted;
 mod ground;
 mod lease;
 mod session;

@@ -55,6 +55,15 @@ async fn an_allowed_address_is_found_and_a_refusal_names_none() {
     assert!(!fault.message.contains("127.0.0.1") && !fault.message.contains("::1"), "{}", fault.message);
 }
 
+#[tokio::test]
+async fn a_name_that_is_not_known_now_may_be_known_later_and_is_no_missing_source() {
+    let orders = OrderPlaces::default();
+    let asked = order("no-such-host.invalid", 7214);
+    let found = addresses((&rules(&["192.0.2.0/24"]), &orders), &asked, place(&orders)).await;
+    let fault = found.map(|(addresses, _)| addresses).expect_err("nobody has that name");
+    assert!(fault.retry() && fault.code != FaultCode::NotFound, "{fault:?}");
+}
+
 const ALL: Rights = Rights { read: true, create: true, modify: true, delete: false };
 
 /// A daemon that may dial this host, its client, and a daemon that the client reads from.
@@ -182,7 +191,7 @@ async fn an_order_has_no_further_session_once_its_client_is_a_user_of_the_host_o
     let (current, peer) = (Current::new(scene.daemon), ([127, 0, 0, 1], 1).into());
     let recorded = Asked::heard(None, (client.key, peer));
     let (reader, writer) = (tokio::io::empty(), tokio::io::sink());
-    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, FollowerNeeds::Failures);
+    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, (FollowerNeeds::Failures, FOLLOWER_BYTES));
     let (daemon, asked, told) = (current.now(), (push(), Shown::default()), follower.told());
     let mut carrying = Carrying { daemon, current: &current, client, peer, judged, asked, recorded, told };
     let refused = carrying.admit_again().await.err().map(|fault| (fault.code, fault.message.to_string()));

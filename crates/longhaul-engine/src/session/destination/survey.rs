@@ -38,7 +38,8 @@ impl DestinationWorkers {
             }
             let found = page.iter().map(|held| {
                 dirs.pass(held)?;
-                expected.as_ref().map_or(Ok(()), |expected| expected.check(&held.entry))?;
+                let asked = expected.as_ref().map_or(Ok(()), |expected| expected.check(&held.entry));
+                asked.inspect_err(|fault| dirs.fail(held, fault))?;
                 let mut look = || look(tree, held, &options, &mut dirs.fresh, ledger.as_deref());
                 let seen = match (look(), &dataset) {
                     // Nobody has seen what an earlier session staged: the newest list wins.

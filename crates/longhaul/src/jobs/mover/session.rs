@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
 use longhaul_engine::{
-    CampaignFiles, Credentials, Job, JobDestination, JobSource, RATE_MIN, Report as EngineReport, Settings, Stop,
-    StopTrigger, commit_dataset,
+    CampaignFiles, Credentials, Job, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger, commit_dataset,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
-use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment, Treatment, treatment};
+use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
+use super::faulted::{code_of, own_place, place_of};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::tally::Tally;
 use super::unchanged::{expecting, mark_changed, mark_changed_behind, source_top};
@@ -162,15 +162,6 @@ impl From<Fault> for Unprepared {
     fn from(fault: Fault) -> Unprepared {
         let at = own_place(&fault);
         Unprepared { fault, at }
-    }
-}
-
-/// The place of a fault of this host: what may not be read here, is not here, or has no room here
-/// is well on another host. Anything else every mover would meet.
-fn own_place(fault: &Fault) -> BreakPlace {
-    match treatment(fault.code) {
-        Treatment::Hold if fault.code != FaultCode::NotFound => BreakPlace::Shard,
-        _ => BreakPlace::Host,
     }
 }
 
@@ -361,13 +352,13 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         return Outcome::Alike(hold);
     }
     if let Some((mover, fault)) = ended {
-        // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
-        let code = match fault.code {
-            FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
-            code => code,
-        };
+        let code = code_of(&fault);
         let at = place_of(&work.job, &fault);
         return broken((mover, work.link), (&fault, code), (at, figures.is_welcome));
+    }
+    if figures.is_unheard {
+        // It is not known which of the files that are open stand.
+        return Outcome::Broken { code: FaultCode::TimedOut, at: BreakPlace::Link, welcome: true };
     }
     if let Some(code) = figures.destination_fault {
         return Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
@@ -381,22 +372,6 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         Some(hold) => Outcome::Alike(hold),
         None => Outcome::Through(work.tally.faults()),
     }
-}
-
-/// The place of a fault that ended a transfer. What this host could not do while it sends to
-/// another one is its own: its source, its memory, its disks. Where this host receives, if only
-/// from itself, it is one end of the link, and each shard would meet the same. A way that does not
-/// answer is the link's, and so is a daemon whose key is not trusted here.
-fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
-    let is_of_way = matches!(
-        fault.code,
-        FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Superseded
-    );
-    let is_of_daemon =
-        matches!(&job.to, JobDestination::Remote(reach, _) if fault.object == reach.to_string().as_str());
-    let sends = matches!((&job.from, &job.to), (JobSource::Local(_), JobDestination::Remote(..)));
-    let is_own = sends && fault.blame == Blame::Local && !is_of_way && !is_of_daemon;
-    if is_own { own_place(fault) } else { BreakPlace::Link }
 }
 
 /// Whether a rate is so much another one that a transfer is begun anew for it.
@@ -429,34 +404,7 @@ const REPORT_PAUSES: [Duration; 4] =
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::Word;
-    use longhaul_engine::{LocalDest, LocalSource, Reach, RemotePath};
-
     use super::*;
-
-    #[test]
-    fn a_fault_of_this_host_is_its_own_while_it_sends_and_the_links_while_it_receives() {
-        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
-        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
-        let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
-        let pull = Job::pull(reach(), vec![path()], LocalDest::directory("/to"));
-        let copy = Job::copy(vec![LocalSource::contents("/from")], LocalDest::directory("/to"));
-        let fault = |code, blame| Fault::new(code, blame, "it failed");
-        let untrusted = fault(FaultCode::Denied, Blame::Local).about("node:7214");
-        for (job, fault, place) in [
-            (&push, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
-            (&push, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Host),
-            (&push, fault(FaultCode::Usage, Blame::Local), BreakPlace::Shard),
-            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Link),
-            (&copy, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
-            (&pull, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
-            (&push, fault(FaultCode::NoSpace, Blame::Peer), BreakPlace::Link),
-            (&push, fault(FaultCode::Lost, Blame::Local), BreakPlace::Link),
-            (&push, untrusted, BreakPlace::Link),
-        ] {
-            assert_eq!(place_of(job, &fault), place, "{job:?} {fault:?}");
-        }
-    }
 
     #[test]
     fn a_transfer_is_begun_anew_for_a_rate_that_is_clearly_another_one() {

@@ -27,6 +27,7 @@ struct TallyCounts {
     destination_fault: Option<FaultCode>,
     is_welcome: bool,
     is_claim_kept: bool,
+    is_unheard: bool,
     /// Bytes that became durable in earlier transfers of this claim, and in this one.
     moved_before: u64,
     moved: u64,
@@ -70,6 +71,8 @@ pub(super) struct TallyFigures {
     pub(super) is_welcome: bool,
     /// Whether a destination has kept a claim.
     pub(super) is_claim_kept: bool,
+    /// Whether files were settled of which it was not told.
+    pub(super) is_unheard: bool,
 }
 
 impl Tally {
@@ -93,6 +96,7 @@ impl Tally {
             destination_fault: None,
             is_welcome: false,
             is_claim_kept: false,
+            is_unheard: false,
             moved_before: 0,
             moved: 0,
             trigger: None,
@@ -130,6 +134,7 @@ impl Tally {
             destination_fault: counts.destination_fault,
             is_welcome: counts.is_welcome,
             is_claim_kept: counts.is_claim_kept,
+            is_unheard: counts.is_unheard,
         }
     }
 
@@ -252,6 +257,7 @@ impl Observer for Tally {
                 counts.moved = counts.moved.max(progress.bytes_durable.saturating_sub(progress.bytes_resumed));
             }
             Event::File(file) => self.counts().file(&file),
+            Event::Unheard(names) => self.counts().is_unheard |= names > 0,
             Event::Skipped { path, message, .. } => {
                 if let Ok(path) = RelPath::new(path) {
                     self.counts().fail(&path, (FaultCode::Changed, Blame::Local), &PlainText::from(message.as_str()));

@@ -14,8 +14,8 @@ use longhaul_proto::wire::message::{
     ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart, OrderSkills, Request,
 };
 
-use super::connect::{Reached, connect};
 use crate::api::{ExpectedFile, ExpectedFiles, Remote};
+use crate::client::connect::{Reached, connect};
 use crate::session::channel::write_message;
 use crate::session::handshake::{self, Shown, Units};
 

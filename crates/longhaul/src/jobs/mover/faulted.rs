@@ -1,0 +1,112 @@
+//! The place and the code of a fault that ended a shard's transfers: what a mover reports of it.
+//!
+//! In: a transfer, and the fault that ended it. Out: whether this host, the link or the shard is
+//! ill, and the code by which it is treated. Must not know the queue.
+
+use longhaul_core::hint::{Daemon, Hint};
+use longhaul_core::{Author, Blame, Fault, FaultCode};
+use longhaul_engine::{Job, JobDestination, JobSource, Reach};
+use longhaul_jobs::queue::BreakPlace;
+use longhaul_jobs::{Treatment, treatment};
+
+/// The place of a fault of this host: what may not be read here, is not here, or has no room here
+/// is well on another host. Anything else every mover would meet.
+pub(super) fn own_place(fault: &Fault) -> BreakPlace {
+    match treatment(fault.code) {
+        Treatment::Hold if fault.code != FaultCode::NotFound => BreakPlace::Shard,
+        _ => BreakPlace::Host,
+    }
+}
+
+/// The place of a fault that ended a transfer. What this host could not do while it sends to
+/// another one is its own: its source, its memory, its disks. Where this host receives, if only
+/// from itself, it is one end of the link, and each shard would meet the same. Between two daemons
+/// its own is what it says itself, and a grant that is refused: its clock may be wrong, or the
+/// source have forgotten the grant. A way that does not answer is the link's, and so is a daemon
+/// whose key is not trusted here.
+pub(super) fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
+    let is_of_way = matches!(
+        fault.code,
+        FaultCode::Unreachable | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Busy | FaultCode::Superseded
+    );
+    let is_about = |reach: &Reach| fault.object == reach.to_string().as_str();
+    let (is_of_daemon, is_said_here) = match (&job.from, &job.to) {
+        (JobSource::Local(_), JobDestination::Remote(to, _)) => (is_about(to), fault.blame == Blame::Local),
+        (JobSource::Remote(from, _), JobDestination::Remote(to, _)) => {
+            let is_here = fault.blame == Blame::Local && fault.author == Author::Local;
+            (is_about(from) || is_about(to), is_here || is_of_grant(fault))
+        }
+        _ => (false, false),
+    };
+    if is_said_here && !is_of_way && !is_of_daemon { own_place(fault) } else { BreakPlace::Link }
+}
+
+/// Whether a fault is the refusal of a grant, and not of what its issuer may do.
+fn is_of_grant(fault: &Fault) -> bool {
+    fault.code == FaultCode::Denied && fault.hint == Some(Hint::Daemon(Daemon::SignAnotherGrant))
+}
+
+/// The code by which a fault that ended a transfer is treated.
+pub(super) fn code_of(fault: &Fault) -> FaultCode {
+    match fault.code {
+        // Nobody here stopped it: the other side did, and a pause follows as for a lost session.
+        FaultCode::Interrupted | FaultCode::Terminated => FaultCode::Lost,
+        code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{RelPath, Word};
+    use longhaul_engine::{LocalDest, LocalSource, Reach, RemotePath};
+
+    use super::*;
+
+    #[test]
+    fn a_fault_of_this_host_is_its_own_while_it_sends_and_the_links_while_it_receives() {
+        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
+        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
+        let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
+        let pull = Job::pull(reach(), vec![path()], LocalDest::directory("/to"));
+        let copy = Job::copy(vec![LocalSource::contents("/from")], LocalDest::directory("/to"));
+        let fault = |code, blame| Fault::new(code, blame, "it failed");
+        let untrusted = fault(FaultCode::Denied, Blame::Local).about("node:7214");
+        for (job, fault, place) in [
+            (&push, fault(FaultCode::Denied, Blame::Local), BreakPlace::Host),
+            (&push, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Host),
+            (&push, fault(FaultCode::Usage, Blame::Local), BreakPlace::Shard),
+            (&copy, fault(FaultCode::Denied, Blame::Local), BreakPlace::Link),
+            (&copy, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
+            (&pull, fault(FaultCode::NoSpace, Blame::Local), BreakPlace::Link),
+            (&push, fault(FaultCode::NoSpace, Blame::Peer), BreakPlace::Link),
+            (&push, fault(FaultCode::Lost, Blame::Local), BreakPlace::Link),
+            (&push, untrusted, BreakPlace::Link),
+        ] {
+            assert_eq!(place_of(job, &fault), place, "{job:?} {fault:?}");
+        }
+    }
+
+    #[test]
+    fn between_two_daemons_its_own_faults_and_refused_grants_are_those_of_the_movers_host() {
+        let reach = |host: &str| Reach::Address { host: host.to_owned(), port: 7214 };
+        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
+        let job = Job::third_party(reach("a"), vec![path()], reach("b"), path());
+        let own = |code| Fault::new(code, Blame::Local, "x");
+        let grant = Fault::new(FaultCode::Denied, Blame::Local, "x").hint(Daemon::SignAnotherGrant).seen_from_afar();
+        for (fault, place) in [
+            (own(FaultCode::NotFound), BreakPlace::Host),
+            (own(FaultCode::Exhausted), BreakPlace::Host),
+            (own(FaultCode::Usage), BreakPlace::Shard),
+            (own(FaultCode::Denied).about("a:7214"), BreakPlace::Link),
+            (own(FaultCode::Denied).about("b:7214"), BreakPlace::Link),
+            (own(FaultCode::Unreachable), BreakPlace::Link),
+            (own(FaultCode::Denied).seen_from_afar(), BreakPlace::Link),
+            (Fault::new(FaultCode::NotFound, Blame::Peer, "x").seen_from_afar(), BreakPlace::Link),
+            (grant, BreakPlace::Host),
+        ] {
+            assert_eq!(place_of(&job, &fault), place, "{fault:?}");
+        }
+        assert_eq!(code_of(&own(FaultCode::Terminated)), FaultCode::Lost);
+        assert_eq!(code_of(&own(FaultCode::Denied)), FaultCode::Denied);
+    }
+}
