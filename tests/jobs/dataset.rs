@@ -41,7 +41,8 @@ fn staged(dir: &Path) -> PathBuf {
     holder.path().join("tree/ds")
 }
 
-/// Fails unless the dataset of a campaign is its source, with a list of it, and nothing lies beside.
+/// Fails unless the dataset of a campaign is its source, with a list of it, and nothing lies
+/// beside.
 #[track_caller]
 fn assert_whole(source: &Path, dest: &Path, others: &[String], context: impl std::fmt::Display) {
     tree::assert_same(&Tree::of(source), &Tree::of(dest.join("run-7/ds")), &context.to_string());
@@ -58,8 +59,8 @@ fn ends(outcome: &Outcome) -> Vec<String> {
     states.filter(|state| state != "claimed").collect()
 }
 
-/// Has a reader look at a dataset again and again while `work` is done. Fails if it ever sees a part
-/// of it.
+/// Has a reader look at a dataset again and again while `work` is done. Fails if it ever sees a
+/// part of it.
 fn with_reader<T>(dataset: &Path, files: usize, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -102,8 +102,8 @@ impl Shelf {
         Err(damaged(&self.dir, "no source has the segment"))
     }
 
-    /// The whole manifests of a campaign's sources, one for each, whose segments are those that were
-    /// planned. `roots` are as in [`Shelf::listing`].
+    /// The whole manifests of a campaign's sources, one for each, whose segments are those that
+    /// were planned. `roots` are as in [`Shelf::listing`].
     ///
     /// # Errors
     /// As [`Shelf::listing`].

@@ -1,9 +1,9 @@
 //! The dataset of a campaign: several sessions stage it at a time, one for each shard, and one more
 //! has it appear.
 //!
-//! In: the part that a session brings. Out: the name of its holder, which is the campaign's own; and
-//! the note in a dataset that has appeared, by which the campaign knows it again. Must not know the
-//! queue, nor claims.
+//! In: the part that a session brings. Out: the name of its holder, which is the campaign's own;
+//! and the note in a dataset that has appeared, by which the campaign knows it again. Must not know
+//! the queue, nor claims.
 
 use longhaul_core::limits::DATASET_MANIFEST_NAME;
 use rustix::fs::{Mode, OFlags, openat};
