@@ -59,6 +59,15 @@ fn ends(outcome: &Outcome) -> Vec<String> {
     states.filter(|state| state != "claimed").collect()
 }
 
+/// Ends a reader, whatever becomes of the work beside it.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Has a reader look at a dataset again and again while `work` is done. Fails if it ever sees a
 /// part of it.
 fn with_reader<T>(dataset: &Path, files: usize, work: impl FnOnce() -> T) -> T {
@@ -77,11 +86,10 @@ fn with_reader<T>(dataset: &Path, files: usize, work: impl FnOnce() -> T) -> T {
             }
             sights
         });
+        // Also if the work fails, or the reader would go on for ever.
+        let over = Over(&is_over);
         let done = work();
-        while !dataset.exists() {
-            std::thread::yield_now();
-        }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         reader.join().unwrap();
         done
     })
