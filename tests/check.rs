@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::fixture::{Host, Outcome, Trip, files};
+use crate::fixture::{DaemonConfig, Host, Outcome, Site, Trip, files};
 
 /// Statuses of the `check` events by path, in order of the paths.
 fn statuses(outcome: &Outcome) -> Vec<(String, String)> {
@@ -113,8 +113,12 @@ fn what_is_no_manifest_and_no_directory_is_refused_before_anything_is_read() {
     let outcome = host.run(["check", "list", "f"]).fail(2);
     assert!(outcome.stderr.contains("DIR is none"), "{outcome}");
     host.run(["check", "nolist"]).fail(2);
-    let outcome = host.run(["check", "list", "lh://node.example/root/"]).fail(2);
-    assert!(outcome.stderr.contains("run it on the host that has the files"), "{outcome}");
+    for (location, said) in
+        [("lh://node.example/", "root"), ("node.example:d", "run it on the host that has the files")]
+    {
+        let outcome = host.run(["check", "list", location]).fail(2);
+        assert!(outcome.stderr.contains(said), "{outcome}");
+    }
 }
 
 #[test]
@@ -142,4 +146,67 @@ fn what_is_no_file_any_more_is_changed_and_what_cannot_be_looked_through_is_no_s
         ("odd\u{fffd}", "unread"),
     ];
     assert_eq!(statuses(&outcome), pairs(&found), "{outcome}");
+}
+
+#[test]
+fn files_at_a_daemon_are_told_as_those_of_this_host_and_only_digests_travel() {
+    let site = Site::with(DaemonConfig::default().watch("audit = 'audit.jsonl'"));
+    let (host, dest) = (&site.client, site.root().join("new"));
+    let made =
+        [("small", 100), ("empty", 0), ("sub/large", (9 << 20) + 1), ("a\nb", 10), ("sub/dir", 7), ("locked", 3)];
+    for (number, (name, len)) in (0..).zip(made) {
+        files::make(host.path("d").join(name), number, len);
+    }
+    host.run(["push", "--manifest", "list", "d/", &site.url("new")]).succeed();
+    let check = |code: i32| {
+        let far = host.run(["check", "--json", "list", &site.url("new")]).start();
+        let near = host.run(["check", "--json", "list", dest.to_str().expect("text")]).start();
+        let (far, near) = (far.finish(), near.finish());
+        assert_eq!((statuses(&far), far.code, near.code), (statuses(&near), code, code), "{far}\n{near}");
+        let figures = |outcome: &Outcome| {
+            let names = ["files_ok", "files_changed", "files_missing", "files_unread", "files_extra", "bytes_read"];
+            names.map(|name| outcome.summary()[name].clone())
+        };
+        assert_eq!(figures(&far), figures(&near), "{far}\n{near}");
+        far
+    };
+    check(0);
+    site.daemon.wait_log("ended: reading in data/new: complete");
+    let audit = fs::read_to_string(site.server.path("audit.jsonl")).expect("there");
+    assert!(audit.contains("\"opened\"") && audit.contains("reading in data/new"), "{audit}");
+    // One bit of a large file, with the time that it had.
+    let large = dest.join("sub/large");
+    let time = fs::metadata(&large).expect("there").modified().expect("a time");
+    let mut bytes = fs::read(&large).expect("there");
+    bytes[5 << 20] ^= 1;
+    fs::write(&large, &bytes).expect("written");
+    fs::File::options().write(true).open(&large).expect("there").set_modified(time).expect("set");
+    assert!(statuses(&check(6)).contains(&("sub/large".to_owned(), "changed".to_owned())));
+    fs::remove_file(dest.join("empty")).expect("there");
+    symlink("small", dest.join("empty")).expect("made");
+    fs::remove_file(dest.join("sub/dir")).expect("there");
+    files::make(dest.join("sub/dir/inside"), 1, 5);
+    fs::remove_file(dest.join("a\nb")).expect("there");
+    check(6);
+    fs::remove_dir_all(&dest).expect("there");
+    host.run(["check", "list", &site.url("new")]).fail(3);
+    files::make(&dest, 1, 5);
+    let outcome = host.run(["check", "list", &site.url("new")]).fail(2);
+    assert!(outcome.stderr.contains("DIR is none"), "{outcome}");
+}
+
+#[test]
+fn long_lists_are_asked_about_in_parts_and_a_key_without_the_right_hears_nothing() {
+    let site = Site::new();
+    let host = &site.client;
+    files::make(site.root().join("d/4999"), 1, 10);
+    let digest = files::b3sum(site.root().join("d/4999"));
+    let list: String = (0..5000).map(|number| format!("{digest}  {number:04}\n")).collect();
+    fs::write(host.path("list"), list).expect("written");
+    let outcome = host.run(["check", "--json", "list", &site.url("d")]).fail(23);
+    let summary = outcome.summary();
+    assert_eq!((&summary["files_missing"], &summary["files_ok"]), (&4999.into(), &1.into()), "{summary}");
+    let blind = Site::granting(DaemonConfig::default(), "create", "read,create");
+    fs::write(blind.client.path("list"), "").expect("written");
+    blind.client.run(["check", "list", &blind.url("")]).fail(4);
 }

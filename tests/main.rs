@@ -58,6 +58,7 @@ mod set;
 mod set_changes;
 mod set_kills;
 mod settings;
+mod several;
 mod sizes;
 mod ssh;
 mod streams;

@@ -209,14 +209,6 @@ fn a_copy_from_a_daemon_to_itself_is_refused_at_once() {
 }
 
 #[test]
-fn a_campaign_between_two_daemons_is_refused_and_says_what_does_it() {
-    let scene = Scene::new();
-    let ends = [scene.from.url("data"), scene.to.url("landing")];
-    let refused = scene.client.run(["job", "add", "--name", "x", &ends[0], &ends[1]]).fail(2);
-    assert!(refused.stderr.contains("'longhaul copy' goes from daemon to daemon"), "{refused}");
-}
-
-#[test]
 fn partials_go_on_when_the_fetching_daemon_was_killed() {
     let mut scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), |from| {
         dials(&format!("127.0.0.0/8:{}", port(from))).line("limits.sync_interval = '50ms'")
@@ -309,6 +301,37 @@ fn a_client_that_left_hears_that_its_copy_failed() {
     take_clients_out(&scene.source, &scene.from);
     waiting.fail(4);
     assert!(!scene.target.path("landing/f").exists());
+}
+
+#[test]
+fn a_copy_that_was_left_is_stopped_by_its_name_and_by_its_own_key_alone() {
+    let other = Host::new();
+    let scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), |from| {
+        let config = dials(&format!("127.0.0.0/8:{}", port(from))).line("limits.sync_interval = '50ms'");
+        config.client("other", other.key(), &[("landing", ALL_RIGHTS)])
+    });
+    files::make(scene.source.path("data/f"), 7, 64 * MIB);
+    let left = scene.copy("f", "").args(["--detach", "--rate", "10MB/s"]).succeed();
+    let order = left.events_of("left")[0]["order"].as_str().unwrap().to_owned();
+    let named = |name: &str| scene.copy("f", "").args(["--attach", name]);
+    let waiting = named(&order).start();
+    waiting.wait_type("start");
+    scene.copy("f", "").args(["--stop"]).fail(2);
+    let unknown = named(&"0f".repeat(16)).args(["--stop"]).finish();
+    assert!(fault(&unknown).0.contains("is known here"), "{unknown}");
+    other.run(["key", "trust", scene.to.addr(), scene.to.key()]).succeed();
+    let ends = [scene.from.url("data/f"), scene.to.url("landing")];
+    let foreign = other.run(["copy", "--json", &ends[0], &ends[1], "--attach", &order, "--stop"]).finish();
+    assert!(fault(&foreign).0.contains("is known here"), "{foreign}");
+    // Whoever waits for it hears of the same end, and so does whoever stops it once more.
+    named(&order).args(["--stop"]).fail(130);
+    waiting.fail(130);
+    named(&order).args(["--stop"]).fail(130);
+    scene.to.wait_log("is stopped by its client");
+    scene.to.wait_log(&format!("order {order} ended, its client had left: interrupted"));
+    assert!(!scene.target.path("landing/f").exists());
+    let copied = scene.copy("f", "").succeed();
+    assert!(copied.summary()["bytes_resumed"].as_u64().unwrap() > 0, "what came was kept: {copied}");
 }
 
 #[test]

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use longhaul_core::{PathList, RelPath};
 use longhaul_net::{Identity, PublicKey};
 use longhaul_proto::Message;
-use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
-use longhaul_proto::wire::message::{CAP_BY_GRANT, Ending, FarSource, Request, Transfer};
+use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant, list_digest};
+use longhaul_proto::wire::message::{CAP_BY_GRANT, Ending, Far, FarSource, Follows, Request, RequestPart, Transfer};
 use rustix::process::Signal;
 
 use super::peer::{self, Client, hello, push_to, source};
@@ -110,6 +111,44 @@ fn a_stranger_gets_what_a_client_lends_it_and_nothing_else() {
     let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
     client.speech.say(&hello(Request::Transfer(Box::new(pull("f")))));
     assert_eq!(client.speech.end(), "denied");
+}
+
+#[test]
+fn a_stranger_gets_the_files_of_the_list_that_a_grant_names_and_of_no_other() {
+    let scene = Scene::new();
+    let list =
+        |names: &[&str]| PathList::new(&names.iter().map(|name| RelPath::new(*name).unwrap()).collect::<Vec<_>>());
+    let top = || FarSource { contents: true, ..source("data", "") };
+    let right = GrantRight::ReadListed(list_digest(&list(&["f"])));
+    let grant = Grant { right, sources: vec![top()], ..scene.grant() };
+    let pull_of = |follows| {
+        let far = Far::Sources { sources: vec![top()], rules: Vec::new(), follows };
+        Transfer { run: ID, far, ..peer::pull(Vec::new(), Vec::new()) }
+    };
+    let ask = |names: &[&str]| {
+        let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
+        client.speech.say(&Message::ShownGrant(scene.signed(&grant)));
+        client.speech.say(&hello(Request::Transfer(Box::new(pull_of(Follows::Names)))));
+        let names = list(names).parts(usize::MAX).next().unwrap().to_vec();
+        client.speech.say(&Message::RequestPart(RequestPart { names, last: true, ..RequestPart::default() }));
+        match client.speech.hear() {
+            Some(Message::Welcome(welcome)) => Ok(welcome.caps),
+            Some(Message::Refuse(fault)) => Err(format!("{}: {}", fault.code.name(), fault.message)),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    for names in [&["g"][..], &["f", "g"], &[], &["f/deeper"]] {
+        let why = ask(names).expect_err("another list");
+        assert!(why.contains("denied") && why.contains("it is for another list of names"), "{names:?}: {why}");
+    }
+    let caps = ask(&["f"]).unwrap_or_else(|why| panic!("{why}"));
+    assert_ne!(caps & CAP_BY_GRANT, 0);
+    // Without a list it would be all that lies there.
+    let signed = || scene.signed(&grant);
+    let why = scene.asked(identity(&scene.bearer), signed(), pull_of(Follows::Nothing)).expect_err("no list");
+    assert!(why.contains("does not name what is asked for"), "{why}");
+    let why = scene.asked(identity(&scene.bearer), signed(), pull("f")).expect_err("another place");
+    assert!(why.contains("does not name what is asked for"), "{why}");
 }
 
 #[test]

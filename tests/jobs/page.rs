@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::{counts, left, plant};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Site, files};
 
@@ -15,6 +17,15 @@ fn other_daemon(site: &Site) -> (Host, Daemon) {
     let daemon = config.client("tester", site.client.key(), &[("archive", ALL_RIGHTS)]).start(&host);
     site.client.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
     (host, daemon)
+}
+
+/// Writes the lists that the page makes with `jq`, which is on few hosts.
+fn lists_of_bad_files(host: &Host, events: &[Value]) {
+    for kind in ["lost", "damaged"] {
+        let bad = events.iter().filter(|event| event["type"] == "job_bad_file" && event["kind"] == kind);
+        let paths = bad.map(|event| format!("{}\n", event["path"].as_str().unwrap()));
+        fs::write(host.path(format!("{kind}.list")), paths.collect::<String>()).unwrap();
+    }
 }
 
 #[test]
@@ -38,8 +49,12 @@ fn what_the_page_on_replication_tells_to_type_works() {
             let is_here = command.contains("mirror/atlas");
             files::make(if is_here { host.path("mirror/atlas/old") } else { site.root().join("atlas/old") }, 7, 70);
         }
-        let words = shlex::split(&command).unwrap();
-        let told = host.run(words).succeed();
+        let (command, file) = command.split_once(" > ").map_or((&*command, None), |(rest, file)| (rest, Some(file)));
+        let told = host.run(shlex::split(command).unwrap()).succeed();
+        if let Some(file) = file {
+            lists_of_bad_files(host, &told.events());
+            fs::write(host.path(file), told.stdout_text()).unwrap();
+        }
         if let Some(printed) = told.stdout_text().lines().last().and_then(|line| line.strip_prefix("digest: ")) {
             digest = printed.to_owned();
         }

@@ -262,18 +262,67 @@ fn a_verifier_that_is_killed_or_stopped_is_followed_by_one_that_reads_the_rest()
     assert_eq!(told.events_of("job_verify")[0]["never"]["files"], 0);
 }
 
-#[test]
-fn files_at_a_daemon_are_read_on_its_own_host_alone() {
-    let site = Site::new();
+/// A campaign that was delivered to a daemon, in shards of thirty files.
+fn delivered_far(site: &Site) {
     let host = &site.client;
     plant(&host.path("ds"));
-    host.run(["job", "add", "--name", "all", "ds", &site.url("in")]).succeed();
+    host.run(["job", "add", "--name", "all", "--shard-files", "30", "ds/", &site.url("in")]).succeed();
     host.run(["job", "plan", "all"]).succeed();
     host.run(["job", "run", "--drain"]).succeed();
-    let told = host.run(verify(&[])).fail(7);
-    assert!(told.stderr.contains("--at DIR"), "{}", told.stderr);
-    let at = site.root().join("in");
-    let told = host.run(verify(&["--at", at.to_str().unwrap()])).succeed();
-    let shards = told.events_of("job_verified");
-    assert_eq!((sum(&shards, "files"), sum(&shards, "files_first")), (101, 0), "the sender has kept its digests");
+}
+
+#[test]
+fn files_at_a_daemon_are_read_there_and_compared_with_what_was_sent() {
+    let site = Site::new();
+    let (host, server) = (&site.client, &site.server);
+    delivered_far(&site);
+    let told = host.run(verify(&["--budget", "1MiB/s"])).succeed();
+    let (shards, figures) = (told.events_of("job_verified"), told.events_of("job_verify").remove(0));
+    assert_eq!((shards.len(), sum(&shards, "files"), sum(&shards, "files_first")), (4, 101, 0));
+    assert_eq!(Some(sum(&shards, "bytes")), figures["total"]["bytes"].as_u64());
+    let seconds = told.events_of("summary")[0]["seconds"].as_f64().unwrap();
+    let least = figures["total"]["bytes"].as_u64().unwrap() as f64 / f64::from(1 << 20);
+    assert!(seconds > least * 0.9, "{seconds} s for what takes {least} s");
+    assert_eq!(host.run(verify(&[])).succeed().events_of("job_verified"), [] as [Value; 0], "nothing is due");
+
+    damage(server, "data/in/1/01");
+    let root = site.root();
+    fs::remove_file(root.join("in/2/02")).unwrap();
+    files::make(root.join("in/3/03"), 7, 17);
+    fs::remove_file(root.join("in/link")).unwrap();
+    for known in [false, true] {
+        let_cycle_pass(host);
+        let told = host.run(verify(&[])).fail(6);
+        let found =
+            [("1/01", "damaged", known), ("2/02", "lost", known), ("3/03", "changed", known), ("link", "lost", known)];
+        assert_eq!(bad(told.events_of("job_bad_file")), named(&found));
+        assert_eq!(sum(&told.events_of("job_verified"), "files_first"), 0);
+    }
+    // The daemon's host may read them itself, and finds the same.
+    let_cycle_pass(host);
+    let at = root.join("in");
+    let told = host.run(verify(&["--at", at.to_str().unwrap()])).fail(6);
+    assert_eq!(bad(told.events_of("job_bad_file")).len(), 4);
+}
+
+#[test]
+fn a_destination_at_a_daemon_that_is_not_there_makes_no_file_a_lost_one() {
+    let site = Site::new();
+    let host = &site.client;
+    delivered_far(&site);
+    let (at, away) = (site.root().join("in"), site.root().join("away"));
+    fs::rename(&at, &away).unwrap();
+    host.run(verify(&[])).fail(3);
+    fs::create_dir(&at).unwrap();
+    let told = host.run(verify(&[])).fail(3);
+    assert!(told.stderr.contains("is mounted"), "{}", told.stderr);
+    assert_eq!(told.events_of("job_verify")[0]["bad"], Value::Array(vec![]), "nothing was recorded");
+    fs::remove_dir(&at).unwrap();
+    fs::rename(&away, &at).unwrap();
+    host.run(verify(&[])).succeed();
+    // Nor does a daemon that is not reached.
+    let_cycle_pass(host);
+    site.daemon.kill();
+    let told = host.run(verify(&[])).fail(5);
+    assert_eq!(told.events_of("job_verify")[0]["bad"], Value::Array(vec![]), "nothing was recorded");
 }

@@ -333,6 +333,10 @@ hints! {
     UpdateOrSumLess "have the other side run a build that knows these checksums, or ask for none",
     UpdateOrMoveFiles "have the other side run a build that knows datasets, or have each file appear by itself",
     UpdateOrRemoveThere "have the other side run a build that moves names away, or do it on its host",
+    UpdateBothDaemons
+        "have both daemons run a build that knows lists in orders, or run the mover on one of their hosts",
+    UpdateOrStopThere
+        "have the daemon run a build that knows how, or ask its administrator to drain it or to revoke a right",
     UpdateOrShowNoClaim "have the other side run a build that keeps claims, or show none",
     CarryLessInStream "carry only modes and times through a stream",
 }

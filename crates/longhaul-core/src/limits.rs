@@ -45,6 +45,8 @@ pub const DATASET_NAME_BYTES_MAX: usize = 200;
 
 /// Names in one order to move names away: their answers fit a few messages.
 pub const REMOVAL_NAMES_MAX: usize = 256;
+/// Names in one order to look at files or to read them.
+pub const READING_NAMES_MAX: usize = 4096;
 
 /// Largest control message, its number and length not counted.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;

@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Stat, Statx, StatxFlags, Timespec, Timestamps, UTIME_
 
 /// The identity of a file and its version: equal before and after a read, it means that nothing was
 /// written between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device (`st_dev`).
     pub dev: u64,

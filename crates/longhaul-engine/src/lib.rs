@@ -69,9 +69,10 @@ pub use client::digests::digest_sources;
 pub use client::list::{
     Listed, ListedKind, ListedPartial, list, list_local, list_local_partials, list_partials, locate,
 };
+pub use client::reading::{FarReading, FoundThing};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
-pub use client::{CampaignFiles, Observers, commit_dataset, run, run_between, run_into};
+pub use client::{CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
@@ -84,10 +85,10 @@ pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, Siti
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
-    OnMissing, Orphan, Orphans, Pin, Prefill, Rebalance, Rebuilding, Relocation, ReplaceEnd, Replacement,
-    STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm, StreamFrom,
-    StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree, TreePolicy,
-    VoidSource, VoidTarget, Withdrawn, Writing,
+    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, ReplaceEnd,
+    Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm,
+    StreamFrom, StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree,
+    TreePolicy, VoidSource, VoidTarget, Withdrawn, Writing,
 };
 pub use longhaul_net::{Congestion, NetPath, Protection};
 pub use longhaul_proto::receiver::SyncGroup;

@@ -1,8 +1,7 @@
 //! The rows of one transaction, as statements.
 //!
 //! In: reads and writes of the rules. Out: SQLite's answers. Each statement is prepared once for a
-//! connection. `verification` has those about delivered files. Must not know a rule, nor how a
-//! transaction begins and ends.
+//! connection. `verification` is about delivered files. Must not know a rule, nor transactions.
 
 mod shard;
 mod verification;

@@ -8,6 +8,8 @@
 mod extras;
 #[path = "golden/limits.rs"]
 mod limits;
+#[path = "golden/reading.rs"]
+mod reading;
 #[path = "golden/removal.rs"]
 mod removal;
 #[path = "golden/third_party.rs"]
@@ -287,6 +289,7 @@ fn messages() -> Vec<(Message, &'static str)> {
     ]
     .into_iter()
     .chain(removal::messages())
+    .chain(reading::messages())
     .chain(third_party::messages())
     .collect()
 }
@@ -402,8 +405,8 @@ fn every_number_is_held_fast() {
     let mut numbers: Vec<u8> = messages().iter().map(|(message, _)| message.number()).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!(numbers, (1..=37).chain(39..=54).collect::<Vec<_>>());
-    for new in [38, 55] {
+    assert_eq!(numbers, (1..=37).chain(39..=58).collect::<Vec<_>>());
+    for new in [38, 59] {
         assert!(Message::decode(&[new]).is_err(), "a new number needs its golden bytes here");
     }
 }

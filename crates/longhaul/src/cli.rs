@@ -39,6 +39,7 @@ pub use self::admin::{AdminArgs, AdminDrainArgs, AdminKickArgs, AdminRevokeArgs,
 pub use self::bench::{BenchMatrixArgs, BenchNetArgs, BenchVerb};
 pub use self::check::CheckArgs;
 pub use self::filter::{EXCLUDE, FilterOptions, INCLUDE};
+pub use self::foreign::ForeignOptions;
 pub use self::key::{KeyListArgs, KeyRevokeArgs};
 pub use self::lab::{BenchDiskArgs, BenchFillArgs, BenchIopsArgs, BenchPileupArgs, BenchScanArgs, LabOptions};
 pub use self::manifest::{
@@ -78,6 +79,7 @@ pub enum Verb {
     Push(TransferArgs),
     /// Fetch files from another host: over ssh, or from a daemon
     #[command(override_usage = "longhaul pull [OPTIONS] [USER@]HOST:PATH|lh://HOST[:PORT]/ROOT/PATH... DEST")]
+    #[command(mut_arg("also", |arg| arg.hide(true)))]
     #[command(mut_arg("locations", |arg| arg.help(help::PULL_LOCATIONS).long_help(help::PULL_LOCATIONS_LONG)))]
     #[command(after_help = help::PULL, after_long_help = help::PULL_LONG)]
     Pull(TransferArgs),
@@ -88,6 +90,7 @@ pub enum Verb {
     Copy(TransferArgs),
     /// Make DEST have what SOURCE has; in further steps, plan and move away what DEST alone has
     #[command(override_usage = help::SYNC_USAGE)]
+    #[command(mut_arg("also", |arg| arg.hide(true)))]
     #[command(mut_arg("locations", |arg| arg.help(help::COPY_LOCATIONS).long_help(help::COPY_LOCATIONS_LONG)))]
     #[command(after_help = help::SYNC, after_long_help = help::SYNC_LONG)]
     Sync(SyncArgs),
@@ -272,6 +275,10 @@ pub struct WriteOptions {
     /// file appears when it is done]
     #[arg(long, value_name = "NAME")]
     pub as_dataset: Option<OsString>,
+    /// Send the same to this destination too, and read SOURCE once for all; repeat it for each. One
+    /// that falls behind reads for itself and holds none of the others
+    #[arg(long, value_name = "DEST", help_heading = "Destinations")]
+    pub also: Vec<OsString>,
 }
 
 /// Which files, and what of them.
@@ -324,6 +331,9 @@ pub struct OutputOptions {
     /// this name
     #[arg(long, value_name = "NAME", hide_short_help = true, conflicts_with_all = ["detach", "dry_run"])]
     pub attach: Option<OsString>,
+    /// With --attach: stop that copy, and wait for its end; what has come is kept
+    #[arg(long, hide_short_help = true, requires = "attach")]
+    pub stop: bool,
     /// How much is said.
     #[command(flatten)]
     pub talk: TalkOptions,
@@ -364,20 +374,6 @@ pub struct KeyOptions {
     /// Accept this key of the daemon and no other, for this run
     #[arg(long, value_name = "KEY")]
     pub peer_key: Option<OsString>,
-}
-
-/// Options of other tools that mean something else here, or nothing.
-#[derive(Debug, Args)]
-pub struct ForeignOptions {
-    /// Directories are always copied whole.
-    #[arg(short = 'r', long, hide = true)]
-    pub recursive: bool,
-    /// rsync's bundle of options.
-    #[arg(short = 'a', long, hide = true)]
-    pub archive: bool,
-    /// rsync's comparison by content.
-    #[arg(short = 'c', long, hide = true)]
-    pub checksum: bool,
 }
 
 /// What `ls` takes.
@@ -490,8 +486,8 @@ pub const TARGET: &str = "target";
 
 /// Options that no variable and no key of `config.toml` sets: a file that lies about must not run a
 /// command, and each of them is about one stream, one shard or one copy.
-pub const ON_THE_COMMAND_LINE_ALONE: [&str; 8] =
-    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "dialler", "detach", "attach"];
+pub const ON_THE_COMMAND_LINE_ALONE: [&str; 10] =
+    ["from-command", "expect-bytes", "expect-b3", "claim", "as-dataset", "also", "dialler", "detach", "attach", "stop"];
 
 #[cfg(test)]
 mod tests;

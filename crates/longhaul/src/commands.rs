@@ -134,7 +134,12 @@ pub fn run(cli: Cli, context: Context) -> Result<Exit, Error> {
 
 /// Runs a future to its end on the threads that control work needs; disks and lanes have their own.
 fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
-    let runtime = runtime()?;
+    block_on_many(1, future)
+}
+
+/// The same for so many runs at a time.
+fn block_on_many<F: Future>(runs: usize, future: F) -> Result<F::Output, Error> {
+    let runtime = runtime_for(runs)?;
     let output = runtime.block_on(future);
     // A blocked system call must not keep a finished program alive.
     runtime.shutdown_background();
@@ -143,8 +148,12 @@ fn block_on<F: Future>(future: F) -> Result<F::Output, Error> {
 
 /// The threads that control work needs.
 fn runtime() -> Result<Runtime, Error> {
+    runtime_for(1)
+}
+
+fn runtime_for(runs: usize) -> Result<Runtime, Error> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(CONTROL_THREADS).enable_all().build();
+    let runtime = builder.worker_threads(CONTROL_THREADS * runs.max(1)).enable_all().build();
     runtime.map_err(Error::file("start the runtime of", "this process"))
 }
 

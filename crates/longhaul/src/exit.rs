@@ -73,6 +73,32 @@ impl Exit {
         matches!(self, Exit::Temporary | Exit::Interrupted | Exit::Terminated)
     }
 
+    /// The worse of two exits, for a command with several destinations: a user's or the system's
+    /// stop first, then what the same command, run again, would meet again, then what may pass, and
+    /// at last what concerns some files only.
+    #[must_use]
+    pub fn worse(self, other: Exit) -> Exit {
+        if other.gravity() > self.gravity() { other } else { self }
+    }
+
+    fn gravity(self) -> u8 {
+        match self {
+            Exit::Complete => 0,
+            Exit::Changed => 1,
+            Exit::Partial => 2,
+            Exit::Temporary => 3,
+            Exit::NotFound => 4,
+            Exit::Unable => 5,
+            Exit::Denied => 6,
+            Exit::Usage => 7,
+            Exit::Unclassified => 8,
+            Exit::Mismatch => 9,
+            Exit::BrokenPipe => 10,
+            Exit::Interrupted => 11,
+            Exit::Terminated => 12,
+        }
+    }
+
     /// The exit code of a run is that of the fault that ended it, if one did. Else it is 0 where no
     /// file failed, 6 where any file failed by a mismatch, and 3 where no source exists. Where the
     /// run had one file, that file's fault decides. Of several files it is 24 if all that failed
@@ -244,6 +270,16 @@ pub(crate) mod tests {
             let report = failed(total, failures);
             assert_eq!(Exit::of_report(&report, sources).code(), exit, "{total} {failures:?} {sources}");
         }
+    }
+
+    #[test]
+    fn of_several_destinations_the_worst_decides() {
+        let worst = |exits: &[Exit]| exits.iter().fold(Exit::Complete, |worst, exit| worst.worse(*exit));
+        assert_eq!(worst(&[Exit::Complete, Exit::Complete]), Exit::Complete);
+        assert_eq!(worst(&[Exit::Complete, Exit::Partial, Exit::Changed]), Exit::Partial);
+        assert_eq!(worst(&[Exit::Temporary, Exit::Unable, Exit::Partial]), Exit::Unable);
+        assert_eq!(worst(&[Exit::Mismatch, Exit::Temporary]), Exit::Mismatch);
+        assert_eq!(worst(&[Exit::Mismatch, Exit::Interrupted]), Exit::Interrupted);
     }
 
     #[test]

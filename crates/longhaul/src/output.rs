@@ -12,6 +12,7 @@ mod causes;
 mod check;
 mod closing;
 mod consistency;
+mod deliveries;
 mod events;
 mod hints;
 mod human;
@@ -46,6 +47,7 @@ pub use bench::{
 pub use check::{CheckTelling, Checked};
 pub use closing::EndOfStream;
 pub use consistency::ConsistencyTelling;
+pub use deliveries::DeliveriesTold;
 pub use events::{JsonLines, Listening, Summary};
 pub(crate) use human::without_numbers;
 pub use human::{Talker, clean};

@@ -44,7 +44,7 @@ pub use stream::{InputSettings, StreamSettings};
 pub use targets::{new_set, rate_of};
 
 /// Everything a transfer needs but its locations.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TransferSettings {
     /// The engine's settings.
     pub engine: Settings,
@@ -267,6 +267,7 @@ fn claim(text: &str) -> Result<ShardClaim, Flaw> {
 
 fn third_party(args: &OutputOptions, layers: &Layers) -> Result<ThirdPartySettings, Error> {
     let following = match layers.parsed("attach", &args.attach, order_name)? {
+        Some(id) if args.stop => Following::Stopping(id),
         Some(id) => Following::Earlier(id),
         None if args.detach => Following::UntilItRuns,
         None => Following::ToTheEnd,

@@ -15,6 +15,7 @@ from ._binary import find_binary
 from ._events import (
     Amount,
     AtRisk,
+    Deliveries,
     Entry,
     Event,
     Fault,
@@ -81,6 +82,7 @@ __all__ = [
     "AtRisk",
     "BinaryNotFoundError",
     "ChangedError",
+    "Deliveries",
     "DeniedError",
     "Entry",
     "Event",

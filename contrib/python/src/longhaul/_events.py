@@ -51,6 +51,12 @@ class Event:
         version = self.raw.get("v", 0)
         return version if isinstance(version, int) else 0
 
+    @property
+    def dest(self) -> Optional[str]:
+        """The destination that it is about; `None` where a command has one."""
+        dest = self.raw.get("dest")
+        return dest if isinstance(dest, str) else None
+
 
 @dataclass(frozen=True)
 class UnknownEvent(Event):
@@ -190,6 +196,17 @@ class Unheard(Event):
     """So many names of a copy between daemons did not fail, and have no event."""
 
     names: int = 0
+
+
+@dataclass(frozen=True)
+class Deliveries(Event):
+    """A source went to several destinations (`also`); a summary of each follows."""
+
+    destinations: int = 0
+    complete: int = 0
+    bytes_read: int = 0
+    bytes_taken: int = 0
+    exit: int = 0
 
 
 @dataclass(frozen=True)
@@ -521,6 +538,7 @@ TYPES: Dict[str, Type[Event]] = {
     "not_kept": NotKept,
     "left": Left,
     "unheard": Unheard,
+    "deliveries": Deliveries,
     "fault": Fault,
     "entry": Entry,
     "version": Version,

@@ -102,9 +102,11 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
     on_missing: str
     allow_same_device: bool
     as_dataset: str
+    also: Union[Location, Sequence[Location]]
     dialler: str
     detach: bool
     attach: str
+    stop: bool
     files_from: Union[Location, Sequence[Location]]
     dry_run: bool
     manifest: Location
@@ -237,9 +239,11 @@ TRANSFER: Dict[str, Option] = {
     "on_missing": Option("--on-missing", _text),
     "allow_same_device": Option("--allow-same-device", None),
     "as_dataset": Option("--as-dataset", _text),
+    "also": Option("--also", location, repeats=True),
     "dialler": Option("--dialler", _text),
     "detach": Option("--detach", None),
     "attach": Option("--attach", _text),
+    "stop": Option("--stop", None),
     "files_from": Option("--files-from", location),
     "dry_run": Option("--dry-run", None),
     "manifest": Option("--manifest", location),
@@ -298,7 +302,7 @@ MOVER: Dict[str, Option] = {
 }
 
 VERIFY: Dict[str, Option] = {
-    **QUEUE,
+    **PLAN,
     "budget": Option("--budget", _rate),
     "cycle": Option("--cycle", _time),
     "once": Option("--once", None),

@@ -186,15 +186,17 @@ def verify(
     at: Optional[Location] = None,
     memory: Optional[Size] = None,
     queue: Optional[Location] = None,
+    **options: Unpack[TrustOptions],
 ) -> Verification:
-    """Reads back what a campaign has delivered to this host, as far as it is due in this `cycle`.
+    """Reads back what a campaign has delivered, as far as it is due in this `cycle`.
 
-    It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
+    A daemon that has the files reads them itself. It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
     changed, damaged or unread are in its answer.
     """
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
-    return _jobs.verify(campaign, {**limits, **doubts, "at": at, "memory": memory, "queue": queue}).result()
+    places = {"at": at, "memory": memory, "queue": queue}
+    return _jobs.verify(campaign, {**limits, **doubts, **places, **options}).result()
 
 
 def run(

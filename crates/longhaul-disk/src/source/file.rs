@@ -220,14 +220,18 @@ impl SourceFile {
         self.changed("it ends before the length it had")
     }
 
-    fn changed(&self, how: &'static str) -> DiskError {
-        let path = match &self.content {
+    /// Its path, for messages.
+    pub(crate) fn path(&self) -> PathText {
+        match &self.content {
             SourceContent::Void { .. } => PathText::from(&b"void"[..]),
             SourceContent::Descriptor(handle) => handle.path().clone(),
             SourceContent::Striped(striped) => striped.file.path().clone(),
             SourceContent::Given(given) => given.path.clone(),
-        };
-        DiskError::Changed { path, how }
+        }
+    }
+
+    fn changed(&self, how: &'static str) -> DiskError {
+        DiskError::Changed { path: self.path(), how }
     }
 }
 

@@ -14,6 +14,7 @@ mod same_name;
 mod scan;
 mod select;
 mod shape;
+mod shared;
 mod stream;
 mod void;
 
@@ -32,6 +33,7 @@ pub use names::NamesMemory;
 pub use read::SmallFile;
 pub use same_name::SameName;
 pub use shape::Shape;
+pub use shared::{ReadingFigures, ReadingMeans, SharedReading, SourceReader};
 pub use stream::{StreamFrom, StreamMemory, StreamSoFar, StreamSource, StreamSpec};
 pub use void::{TimedVoid, VoidSource};
 

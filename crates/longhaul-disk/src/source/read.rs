@@ -12,7 +12,8 @@ use rustix::io::{Errno, pread};
 
 use crate::direct::{DirectMode, Handle};
 use crate::error::{DiskError, ErrorKind, PathText};
-use crate::source::SourceFile;
+use crate::source::shared::SharedSmall;
+use crate::source::{SourceFile, SourceRef};
 use crate::stat::{Identity, identity_of, identity_of_statx};
 use crate::stripe::StripedFile;
 use crate::walk::Walk;
@@ -53,7 +54,7 @@ pub(crate) fn open_checked(
 /// dropped.
 #[derive(Debug)]
 pub struct SmallFile<'a> {
-    content: SmallContent,
+    content: SmallContent<'a>,
     at: &'a RelPath,
     /// The users' name for the directory that it lies beneath.
     prefix: &'a [u8],
@@ -62,17 +63,24 @@ pub struct SmallFile<'a> {
 
 /// Where the bytes of a small file come from.
 #[derive(Debug)]
-enum SmallContent {
+enum SmallContent<'a> {
     /// A descriptor that was opened for this.
     Descriptor(OwnedFd),
     /// A file that was opened as any other.
     Open(Arc<SourceFile>),
+    /// A reading that several readers share.
+    Shared(Box<SharedSmall<'a>>),
 }
 
 impl<'a> SmallFile<'a> {
     /// A small file of a tree of another kind: `file` is the one at `at`, opened as any other.
     pub fn of(file: Arc<SourceFile>, at: &'a RelPath, expect: &'a Identity) -> SmallFile<'a> {
         SmallFile { content: SmallContent::Open(file), at, prefix: b"", expect }
+    }
+
+    /// A small file of a tree that several readers share.
+    pub(crate) fn shared(small: SharedSmall<'a>, at: &'a SourceRef, expect: &'a Identity) -> SmallFile<'a> {
+        SmallFile { content: SmallContent::Shared(Box::new(small)), at: &at.path, prefix: b"", expect }
     }
 
     pub(crate) fn open(
@@ -110,6 +118,7 @@ impl<'a> SmallFile<'a> {
         let fd = match self.content {
             SmallContent::Descriptor(fd) => fd,
             SmallContent::Open(file) => return file.read_whole(buf),
+            SmallContent::Shared(small) => return small.read(buf),
         };
         let mut filled = 0;
         while filled < buf.len() {

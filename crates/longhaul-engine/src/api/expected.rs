@@ -80,6 +80,11 @@ impl ExpectedFiles {
         Err(Fault::new(FaultCode::Changed, Blame::Peer, message).about(entry.path.escaped()))
     }
 
+    /// The file that is expected under a name. `None`: any.
+    pub(crate) fn of(&self, path: &RelPath) -> Option<&ExpectedFile> {
+        self.0.get(path)
+    }
+
     /// How an entry differs from the file that is expected under its name. `None`: it does not, or
     /// none is expected.
     pub(crate) fn difference(&self, entry: &Entry) -> Option<FileDifference> {

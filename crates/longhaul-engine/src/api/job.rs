@@ -26,6 +26,8 @@ pub struct Job {
     pub claim: Option<ShardClaim>,
     /// The files that are expected of sources on this host. One that is another file when it is
     /// scanned is not sent. `None`: any may go. A destination on this host has a list of its own.
+    /// Between two daemons it goes with the names of the settings, and the one that receives
+    /// refuses other files.
     #[serde(default)]
     pub expected: Option<Arc<ExpectedFiles>>,
     /// The name under which all files appear together, in the directory that the destination names;
@@ -64,12 +66,23 @@ pub enum Following {
     UntilItRuns,
     /// No copy is begun. An earlier one of this name, whose initiator left, is waited for.
     Earlier([u8; 16]),
+    /// No copy is begun. An earlier one of this name, whose initiator left, is stopped, and its end
+    /// waited for.
+    Stopping([u8; 16]),
 }
 
 impl Following {
     /// Whether it is about a copy that was begun before.
     pub(crate) fn is_of_earlier(self) -> bool {
-        matches!(self, Following::Earlier(_))
+        self.earlier().is_some()
+    }
+
+    /// The name of the copy that was begun before. `None`: one is begun now.
+    pub(crate) fn earlier(self) -> Option<[u8; 16]> {
+        match self {
+            Following::Earlier(id) | Following::Stopping(id) => Some(id),
+            Following::ToTheEnd | Following::UntilItRuns => None,
+        }
     }
 }
 

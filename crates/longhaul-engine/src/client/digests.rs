@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Fault, Preserve};
-use longhaul_disk::{EngineKind, VoidTarget};
+use longhaul_disk::{EngineKind, SourceTree, VoidTarget};
 use longhaul_proto::receiver::Landing;
 
 use super::local_copy::{Engines, Nobody, merge_halves};
@@ -29,14 +29,32 @@ pub async fn digest_sources(
     stop: Stop,
 ) -> Report {
     let begun = Instant::now();
-    // Others would keep files from being read, or their digests from being told.
-    let settings = Settings { dry_run: false, verify: Verify::Wire, metadata: Preserve::default().into(), ..settings };
     let possible = budget::possible(settings.memory);
-    let result = match possible.and_then(|()| Run::within_process(settings, observer.clone(), stop)) {
+    let result = match possible.and_then(|()| Run::within_process(that_read(settings), observer.clone(), stop)) {
         Ok(run) => run.digests(sources).await,
         Err(fault) => Err(fault),
     };
     conclude(result, &*observer, begun)
+}
+
+/// Reads the files of an open tree and tells the digest of each, as [`digest_sources`] does.
+///
+/// # Errors
+/// The fault of a reading that concerns no single file.
+pub(crate) async fn digest_tree(
+    tree: Arc<dyn SourceTree>,
+    settings: Settings,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+) -> Result<(), Fault> {
+    let run = Run::within_process(that_read(settings), observer, stop)?;
+    run.digests_of(tree).await?.fault.map_or(Ok(()), Err)
+}
+
+/// The same settings without those that would keep files from being read, or their digests from
+/// being told.
+fn that_read(settings: Settings) -> Settings {
+    Settings { dry_run: false, verify: Verify::Wire, metadata: Preserve::default().into(), ..settings }
 }
 
 impl Run {
@@ -45,6 +63,10 @@ impl Run {
         if let Some(totals) = missing::here(&shape, &*self.observer) {
             return Ok(totals);
         }
+        self.digests_of(source).await
+    }
+
+    async fn digests_of(self, source: Arc<dyn SourceTree>) -> Result<Totals, Fault> {
         let nothing = Destination::fleeting(Arc::new(VoidTarget), Landing::beneath(), String::new());
         let engines = Engines { sender: self.settings.engine, receiver: EngineKind::Void, noise: false };
         let (mut totals, mut received) = self.halves(source, nothing, engines, Arc::new(Nobody)).await?;

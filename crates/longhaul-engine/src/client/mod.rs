@@ -5,12 +5,13 @@
 //! `start_event` keeps what is told of it in order. `retry` decides whether to dial again after a
 //! session was lost; `udp_way` stops that where a firewall drops UDP. `missing` reports sources
 //! that do not exist. `stream` has destinations that take bytes once and in order, `from_stream`
-//! sources that give them so. `trees` copies between trees that a library user made. `list` asks
-//! what is there. `order` has one daemon fetch from another. `ssh` reaches a host that has no
-//! daemon. `ahead` connects lanes before a session is agreed on, `dialling` dials them. `possible`
-//! refuses settings that no session could keep; `publishing` says how what is moved gets its names,
-//! `commit` has the dataset of a campaign appear.
-//! The session loops do the rest.
+//! sources that give them so. `trees` copies between trees that a library user made, `several` has
+//! one source go to several destinations. `list` asks what is there, `reading` has files read where
+//! they lie. `order` has one daemon fetch from another, by a list of `order_list` if it is a part
+//! of a source. `ssh` reaches a host that has no daemon. `ahead` connects lanes before a session is
+//! agreed on, `dialling` dials them. `possible` refuses settings that no session could keep;
+//! `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
+//! appear. The session loops do the rest.
 
 mod ahead;
 mod answer;
@@ -25,12 +26,15 @@ pub(crate) mod list;
 pub(crate) mod local_copy;
 pub(crate) mod missing;
 mod order;
+mod order_list;
 mod possible;
 mod publishing;
+pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
 mod session;
 pub(crate) mod sets;
+mod several;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
@@ -41,13 +45,14 @@ pub(crate) mod wish;
 pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
+pub use several::Deliveries;
 pub use trees::{Observers, run_between, run_into};
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::{Blame, ChunkSize, Fault, FaultCode, RelPath, Role};
-use longhaul_disk::{Affinity, Shape, SourceTree};
+use longhaul_disk::{Affinity, Shape, SourceReader, SourceTree};
 use longhaul_net::TransportFacts;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, Placing};
@@ -86,7 +91,20 @@ pub async fn run(
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Report {
+    run_reading(AskedJob { job, credentials, reader: None }, settings, observer, stop).await
+}
+
+/// A job, and the means that are its own.
+struct AskedJob {
+    job: Job,
+    credentials: Option<Credentials>,
+    /// The reader of its sources. `None`: they are read for it alone.
+    reader: Option<SourceReader>,
+}
+
+async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Report {
     let begun = Instant::now();
+    let AskedJob { job, credentials, reader } = asked;
     let affinity = match possible(&settings, &job).and_then(|()| affinity(&settings)) {
         Ok(affinity) => affinity,
         Err(fault) => return conclude(Err(fault), &*observer, begun),
@@ -112,7 +130,7 @@ pub async fn run(
         affinity,
         watch: None,
         publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
-        expected: job.expected,
+        reading: SourceReading { expected: job.expected, reader },
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -189,8 +207,28 @@ pub(crate) struct Run {
     pub(crate) watch: Option<Arc<dyn DialObserver>>,
     /// How it publishes what it moves.
     pub(crate) publishing: Publishing,
-    /// The files that are expected of sources on this host. `None`: any may go.
-    pub(crate) expected: Option<Arc<ExpectedFiles>>,
+    /// How it reads sources on this host.
+    pub(crate) reading: SourceReading,
+}
+
+/// How a run reads sources on this host.
+#[derive(Clone, Default)]
+pub(crate) struct SourceReading {
+    /// The files that are expected of them. `None`: any may go.
+    expected: Option<Arc<ExpectedFiles>>,
+    /// The reader that it is beside others. `None`: it reads alone, with nothing in between.
+    reader: Option<SourceReader>,
+}
+
+impl SourceReading {
+    /// The tree as this run reads it.
+    fn over(&self, tree: Arc<dyn SourceTree>) -> Arc<dyn SourceTree> {
+        let tree = ExpectedSource::over(tree, self.expected.clone());
+        match &self.reader {
+            Some(reader) => reader.over(tree),
+            None => tree,
+        }
+    }
 }
 
 impl Run {
@@ -201,8 +239,8 @@ impl Run {
     pub(crate) fn within_process(settings: Settings, observer: Arc<dyn Observer>, stop: Stop) -> Result<Run, Fault> {
         let (affinity, paths, segments) = (affinity(&settings)?, Paths::new(&[]), Segments::new(0));
         let (udp, ssh, known) = (UdpWay::default(), SshCosts::default(), KnownPath::default());
-        let (watch, publishing, expected) = (None, Publishing::default(), None);
-        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, expected })
+        let (watch, publishing, reading) = (None, Publishing::default(), SourceReading::default());
+        Ok(Run { settings, observer, stop, paths, known, segments, udp, ssh, affinity, watch, publishing, reading })
     }
 
     async fn push(self, sources: Vec<LocalSource>, remote: &Remote, path: RemotePath) -> Result<Totals, Fault> {
@@ -436,7 +474,7 @@ impl Run {
     async fn local_sources(&self, sources: Vec<LocalSource>) -> Result<(Arc<dyn SourceTree>, Shape), Fault> {
         let (direct, wanted) = (self.settings.io, self.wanted());
         let (tree, shape) = blocking(move || place::local_sources(&sources, direct, &wanted)).await?;
-        Ok((ExpectedSource::over(tree, self.expected.clone()), shape))
+        Ok((self.reading.over(tree), shape))
     }
 }
 

@@ -13,11 +13,13 @@ use longhaul_net::{Control, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::{GRANT_SECONDS_MAX, GRANT_SOURCES_MAX, Grant, GrantRight, SignedGrant};
 use longhaul_proto::wire::message::{
-    Far, FarSource, Follows, Order, OrderEnd, OrderEvent, OrderLeft, OrderPlace, OrderVerdict, Request, Transfer,
+    Far, FarSource, Follows, Order, OrderEnd, OrderEvent, OrderLeft, OrderPlace, OrderStop, OrderVerdict, Request,
+    Transfer,
 };
 use tokio::sync::mpsc;
 
 use super::connect::{Reached, connect};
+use super::order_list::{self, OrderNames};
 use super::{Run, at_daemon, conclude, contents, missing};
 use crate::api::{Credentials, Dialler, Event, Following, Observer, Reach, Remote, RemotePath, Report};
 use crate::budget;
@@ -112,10 +114,18 @@ impl Run {
 
     /// Begins an order, or comes back to an earlier one.
     async fn joined(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
-        let Following::Earlier(id) = asked.following else { return self.begin_order(asked).await };
-        let Reached { mut control, .. } = connect(asked.ordered().0).await?;
+        let Some(id) = asked.following.earlier() else { return self.begin_order(asked).await };
+        let stops = matches!(asked.following, Following::Stopping(_));
+        let ordered = asked.ordered().0;
+        if stops {
+            order_list::need_stops(ordered).await?;
+        }
+        let Reached { mut control, .. } = connect(ordered).await?;
         write_message(&mut control.writer, &handshake::hello(Request::Order { id }, Units::Any)).await?;
         need_taken(handshake::answer(&mut control.reader).await?, id)?;
+        if stops {
+            write_message(&mut control.writer, &Message::OrderStop(OrderStop { id })).await?;
+        }
         Ok((control, id))
     }
 
@@ -124,10 +134,19 @@ impl Run {
     async fn begin_order(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
         let (ordered, dialled) = asked.ordered();
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
+        let list =
+            self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
         // The key for which the grant is good is the one that this side trusts.
-        let audience = connect(dialled).await?.control.peer_key;
+        let audience = match &list {
+            None => connect(dialled).await?.control.peer_key,
+            Some(_) => {
+                order_list::need_lists(ordered).await?;
+                order_list::need_lists(dialled).await?
+            }
+        };
         let Reached { mut control, .. } = connect(ordered).await?;
-        let (id, grant) = self.grant(asked, audience, control.peer_key)?;
+        let right = list.as_ref().map_or(GrantRight::Read, OrderNames::right);
+        let (id, grant) = self.grant((asked, right), audience, control.peer_key)?;
         let (role, far, into) = self.request(asked);
         let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
         let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
@@ -148,11 +167,13 @@ impl Run {
             into,
         };
         let shown = Shown { claim, dataset, order: Some(Box::new(order)), ..Shown::default() };
-        for message in shown.around(handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any)) {
-            write_message(&mut control.writer, &message).await?;
-        }
+        let hello = handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any);
+        let said = shown.around(hello).chain(list.iter().flat_map(OrderNames::parts));
         let patience = shown.patience(Some(handshake::TAKE_OVER));
-        need_taken(handshake::answer_within(&mut control.reader, patience).await?, id)?;
+        let (reader, writer) = (&mut control.reader, &mut control.writer);
+        need_taken(handshake::answer_to(reader, writer, said, patience).await?, id)?;
+        // A destination that keeps none refuses the order.
+        shown.claim.iter().for_each(|_| self.observer.claim_kept());
         Ok((control, id))
     }
 
@@ -172,17 +193,17 @@ impl Run {
         }
     }
 
-    /// Signs a grant: the daemon of one key may fetch the sources from that of another, or send to
-    /// the destination there.
+    /// Signs a grant: the daemon of one key may fetch the sources from that of another, `read` so,
+    /// or send to the destination there.
     fn grant(
         &self,
-        asked: &ThirdParty,
+        (asked, read): (&ThirdParty, GrantRight),
         audience: PublicKey,
         holder: PublicKey,
     ) -> Result<([u8; 16], SignedGrant), Fault> {
         let identity = &asked.to.credentials.identity;
         let (right, sources) = match asked.dialler {
-            Dialler::Destination => (GrantRight::Read, asked.sources()),
+            Dialler::Destination => (read, asked.sources()),
             Dialler::Source => {
                 let RemotePath { root, path, .. } = asked.path.clone();
                 (GrantRight::Write, vec![FarSource { root, path, contents: false }])
@@ -211,8 +232,11 @@ impl Run {
         if !matches!((&asked.from.reach, &asked.to.reach), (Reach::Address { .. }, Reach::Address { .. })) {
             return Err(only_daemons());
         }
+        // Of a list the files are known, and it lies beneath one source.
+        let is_listed =
+            self.reading.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
         let refused = [
-            (self.settings.files_from.is_some(), "a list of names"),
+            (self.settings.files_from.is_some() && !is_listed, "a list of names"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
             (self.publishing.claim.is_some() && asked.dialler == Dialler::Source, "a claim, where the source dials,"),

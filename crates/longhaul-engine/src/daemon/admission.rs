@@ -20,12 +20,13 @@ use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::deputy::{DaemonLink, LinkedSession};
 use super::follower::FOLLOWER_BYTES;
-use super::grants::LentRights;
+use super::grants::{self, LentRights};
 use super::listing::{ListedNames, Places};
 use super::live::{MayModify, Needs};
 use super::memory::Measured;
 use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
+use super::reading::{self, Reading};
 use super::removal::{self, Removal};
 use super::request::hear_rest;
 use super::root_places::RootPlace;
@@ -50,6 +51,8 @@ pub(super) enum Admitted {
     Listing(Box<ListedNames>),
     /// Names to look at and to move away.
     Removal(Box<Removal>),
+    /// Files to read where they lie.
+    Reading(Box<Reading>),
     /// A session to begin.
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
@@ -103,6 +106,7 @@ pub(super) async fn admit(
 ) -> Result<Admitted, Fault> {
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
+        Request::Roots if shown.asks_skills => Ok(Admitted::Listing(Box::new(ListedNames::skills(places()?)))),
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
@@ -111,6 +115,10 @@ pub(super) async fn admit(
         Request::List { root, path } if shown.removes => {
             let removal = removal::admit(daemon, peer.1, client, (&root, path)).await?;
             Ok(Admitted::Removal(Box::new(removal)))
+        }
+        Request::List { root, path } if shown.reads => {
+            let reading = reading::admit(daemon, peer.1, client, (&root, path)).await?;
+            Ok(Admitted::Reading(Box::new(reading)))
         }
         Request::List { root, path } => {
             let (config, rights) = daemon.root(client, &root)?;
@@ -164,6 +172,7 @@ pub(super) async fn prepare(
     let session = session_place(daemon, client.key).await?;
     let stop = place.stop().or(daemon.stop.clone());
     let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
+    shown.list.map_or(Ok(()), |digest| grants::need_list(rest.names.as_ref(), digest))?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
     let linked = match &daemon.live.link {
@@ -195,9 +204,8 @@ pub(super) async fn prepare(
     let lanes_max = plan.lanes;
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
-    let (lent, of) = (None, client.key);
+    let (lent, of, client) = (None, client.key, client.name.clone());
     let holdings = Holdings { audit, client: of, lent, _session: session, linked, _watch, buffers, place };
-    let client = client.name.clone();
     Ok(Admission {
         client,
         claim,
@@ -292,7 +300,7 @@ fn facts(transfer: &Transfer) -> TransportFacts {
 }
 
 /// The memory that the sessions of a client on these roots may have together.
-fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
+pub(super) fn memory_of(daemon: &Daemon, client: &ClientConfig, roots: &[&RootConfig]) -> ByteCount {
     let bounds = roots.iter().map(|root| root.memory).chain([client.memory]);
     bounds.flatten().fold(daemon.config.memory, ByteCount::min)
 }
@@ -393,7 +401,7 @@ pub(super) async fn session_place(daemon: &Daemon, client: PublicKey) -> Result<
 /// The memory that a session begins with. Where nothing is left, one in which nothing moves makes
 /// room for a client that has none; but not for one that wants much more than others, which would
 /// have to send several away.
-async fn buffers(
+pub(super) async fn buffers(
     daemon: &Daemon,
     client: PublicKey,
     (needed, mut roots): (Need, Vec<RootPlace>),

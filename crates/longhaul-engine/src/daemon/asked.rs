@@ -34,11 +34,13 @@ impl Asked {
     /// The request that was heard, if one was, with what was shown around it.
     pub(super) fn heard(heard: Option<&HeardRequest>, (key, peer): (PublicKey, SocketAddr)) -> Asked {
         let removes = heard.is_some_and(|heard| heard.shown.removes);
+        let reads = heard.is_some_and(|heard| heard.shown.reads);
         let is_order = heard.is_some_and(|heard| heard.shown.order.is_some());
         let (place, what) = match heard.map(|heard| &heard.request) {
             None => (None, "nothing that could be understood"),
             Some(Request::Roots) => (None, "roots"),
             Some(Request::List { root, path }) if removes => (Some((root, path)), "removal"),
+            Some(Request::List { root, path }) if reads => (Some((root, path)), "reading"),
             Some(Request::List { root, path }) => (Some((root, path)), "list"),
             Some(Request::Partials { root, path }) => (Some((root, path)), "list of partials"),
             Some(Request::Order { .. }) => (None, "end of an order"),

@@ -14,6 +14,7 @@ use longhaul_proto::wire::message::{Request, Transfer};
 use super::admission::{Admitted, admit, authorise};
 use super::grants::LentRights;
 use super::order::{self, JudgedOrder};
+use super::order_list;
 use super::{ClientConfig, Daemon};
 use crate::session::channel::ReadHalf;
 use crate::session::handshake::Shown;
@@ -54,11 +55,16 @@ impl Bearer {
         let client = lent.as_ref().map_or(client, |lent| lent.client.clone());
         let covered = |lent: &LentRights| lent.need_covered((&request, &shown)).and_then(|()| lent.need_usable(daemon));
         lent.iter().try_for_each(covered)?;
+        shown.list = lent.as_ref().and_then(LentRights::list);
         let order = match (&request, &shown.order) {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
                 authorise(daemon, &client, transfer)?;
-                let judged = order::judge(daemon, &client, ((**order).clone(), transfer.run)).await?;
+                let mut judged = order::judge(daemon, &client, ((**order).clone(), transfer.run)).await?;
+                if let Some(digest) = judged.grant.list() {
+                    let memory = (&daemon.memory, client.key);
+                    judged.list = Some(order_list::hear(reader, digest, memory, daemon.stop.clone()).await?);
+                }
                 Some(Box::new(Ordered { client: client.clone(), judged, asked: ((**transfer).clone(), shown.clone()) }))
             }
             _ => None,

@@ -92,6 +92,11 @@ impl Follower {
         self.stop.clone()
     }
 
+    /// Stops the order, as its client does that came back.
+    pub(super) fn trigger(&self) -> StopTrigger {
+        self.told.trigger.clone()
+    }
+
     /// Whether the client has left, so that the log alone tells how the order ends.
     pub(super) fn has_left(&self) -> bool {
         matches!(self.told.lock().state, FollowState::Left | FollowState::Gone)

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use longhaul_core::{Blame, Fault, FaultCode, Rights, Role, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, Rights, Role, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{
-    GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant,
+    GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant, list_digest,
 };
 use longhaul_proto::wire::message::{Far, Follows, Request};
 
@@ -68,6 +68,10 @@ impl LentRights {
             (Far::Sources { sources, follows, .. }, Role::Receiver, GrantRight::Read) => {
                 *follows != Follows::Sources && self.grant.covers(sources)
             }
+            // The names are compared once they have come: see `need_list`.
+            (Far::Sources { sources, follows, .. }, Role::Receiver, GrantRight::ReadListed(_)) => {
+                *follows == Follows::Names && self.grant.covers(sources)
+            }
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
             }
@@ -87,10 +91,15 @@ impl LentRights {
         self.grant.sources.iter().try_for_each(|place| {
             let (root, rights) = daemon.root(issuer, &place.root)?;
             match self.grant.right {
-                GrantRight::Read => need(rights.read, "read", root),
+                GrantRight::Read | GrantRight::ReadListed(_) => need(rights.read, "read", root),
                 GrantRight::Write => need(rights.create, "create", root),
             }
         })
+    }
+
+    /// The digest of the list of names for which alone it is good. `None`: it is bound to none.
+    pub(super) fn list(&self) -> Option<Hash32> {
+        self.grant.list()
     }
 
     /// Refuses it again once the session has its place, for which it may have waited until an
@@ -155,6 +164,8 @@ enum Reason {
     OtherPath,
     /// It was shown for another run than its own.
     OtherRun,
+    /// It was shown with other names than those of its list.
+    OtherList,
 }
 
 impl Reason {
@@ -170,12 +181,20 @@ impl Reason {
                     .to_owned()
             }
             Reason::TooMany => "its issuer has had too many of them carried out today".to_owned(),
-            Reason::OtherRequest(GrantRight::Read) => "it is for fetching alone".to_owned(),
+            Reason::OtherRequest(GrantRight::Read | GrantRight::ReadListed(_)) => "it is for fetching alone".to_owned(),
             Reason::OtherRequest(GrantRight::Write) => "it is for sending alone".to_owned(),
             Reason::OtherPath => "it does not name what is asked for".to_owned(),
             Reason::OtherRun => "it is for another run".to_owned(),
+            Reason::OtherList => "it is for another list of names".to_owned(),
         }
     }
+}
+
+/// Refuses names that are not those of the list with this digest. It is asked before anything of
+/// them is opened.
+pub(super) fn need_list(names: Option<&PathList>, digest: Hash32) -> Result<(), Fault> {
+    let is_that = names.is_some_and(|names| list_digest(names) == digest);
+    if is_that { Ok(()) } else { Err(refused(Reason::OtherList)) }
 }
 
 fn refused(reason: Reason) -> Fault {
@@ -300,7 +319,7 @@ impl Daemon {
         let lends = |(root, rights): (&String, &Rights)| {
             let is_named = grant.sources.iter().any(|source| *source.root == **root);
             let rights = match grant.right {
-                GrantRight::Read => Rights { read: rights.read, ..Rights::default() },
+                GrantRight::Read | GrantRight::ReadListed(_) => Rights { read: rights.read, ..Rights::default() },
                 GrantRight::Write => Rights { create: rights.create, modify: rights.modify, ..Rights::default() },
             };
             is_named.then(|| (root.clone(), rights))

@@ -15,7 +15,7 @@ use longhaul_core::{Blame, Fault, FaultCode, Meta, RelPath, Rights, Whereabouts,
 use longhaul_disk::{Lister, TargetSet};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
+use longhaul_proto::wire::message::{Listed, ListedKind, Listing, OrderSkills};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 
@@ -39,6 +39,8 @@ enum NameSource {
     Known(Vec<Listed>),
     /// None: where the directory lies was asked.
     Located(Whereabouts),
+    /// None: what this daemon knows to do with orders was asked.
+    Skills,
 }
 
 /// A listing's claims: one of the listings that there may be, and memory beyond that of its first
@@ -76,6 +78,11 @@ impl ListedNames {
     /// Where the directory at a path lies, in place of names.
     pub(super) async fn located(set: Arc<TargetSet>, path: RelPath, places: Places) -> Result<ListedNames, Fault> {
         blocking(move || Ok(ListedNames::new(NameSource::Located(set.whereabouts(&path)?), places))).await
+    }
+
+    /// The things that this daemon knows to do with orders, in place of roots.
+    pub(super) fn skills(places: Places) -> ListedNames {
+        ListedNames::new(NameSource::Skills, places)
     }
 
     /// The partials of a principal at a path and beneath it.
@@ -122,6 +129,7 @@ impl ListedNames {
         let told = match self.from {
             NameSource::Known(names) => telling.all(names).await,
             NameSource::Located(whereabouts) => telling.say(&Message::Whereabouts(whereabouts)).await,
+            NameSource::Skills => telling.say(&Message::OrderSkills(OrderSkills { lists: true, stops: true })).await,
             NameSource::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {

@@ -129,6 +129,12 @@ impl Needs {
         Needs { roots: BTreeMap::from([(root.to_owned(), rights)]), ..Needs::default() }
     }
 
+    /// The needs of a session that reads files of a root where they lie.
+    pub(super) fn of_reading(root: &str) -> Needs {
+        let rights = Rights { read: true, ..Rights::default() };
+        Needs { roots: BTreeMap::from([(root.to_owned(), rights)]), ..Needs::default() }
+    }
+
     /// The same of a session that runs as this user.
     #[must_use]
     pub(super) fn of_user(self, uid: Option<u32>) -> Needs {

@@ -9,11 +9,13 @@
 //! bounds those that wait to be heard; `strangers` refuses those whose key is no client's;
 //! `notices` reports them to the log. `serve` runs one conversation: `request` hears the rest of a
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
-//! source or destination, `listing` answers requests to list, and `removal` moves names away.
+//! source or destination, `listing` answers requests to list, `reading` tells digests of files that
+//! stay where they are, and `removal` moves names away.
 //! `grants` honours rights that clients lend to others; `order` fetches for a client from another
 //! daemon (`order_fetch`), or sends there (`order_send`), by sessions of `order_session`, where
-//! `dials` allows it, `order_places` bound how many of these are under way, `order_ends` remember
-//! how they ended, and its `follower` tells that client; `bearer` is whoever asks, by rights of its
+//! `dials` allows it, by the names of `order_list`; `order_places` bound how many of these are
+//! under way, `order_ends` remember how they ended, and its `follower` tells that client; `bearer`
+//! is whoever asks, by rights of its
 //! own or lent ones. `runs` lets a client take over from itself; `shares` divides the daemon's
 //! sessions, memory and listings among clients, `root_places` the sessions of a root and their
 //! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
@@ -52,12 +54,14 @@ mod notices;
 mod order;
 mod order_ends;
 mod order_fetch;
+mod order_list;
 mod order_places;
 mod order_send;
 mod order_session;
 mod pipe;
 mod quotas;
 mod rates;
+mod reading;
 mod reload;
 mod removal;
 mod request;

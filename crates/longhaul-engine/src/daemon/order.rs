@@ -5,7 +5,8 @@
 //! sessions with the other daemon, one after the other, each by an admission of its own
 //! (`order_fetch`, `order_send`, of which `order_session` is what they share); the client hears of
 //! them by its `follower`. `dials` says where this daemon may dial. It shows its own key there and
-//! the client's grant, and asks for nothing by rights of its own.
+//! the client's grant, and asks for nothing by rights of its own. `order_list` hears the names that
+//! an order is about, if there is a list of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::dials::DialRule;
 use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents, FollowerNeeds};
 use super::grants::seconds_since_1970;
 use super::order_ends::OrderMark;
+use super::order_list::OrderList;
 use super::order_places::OrderPlaces;
 use super::order_session::Pinned;
 use super::shares::Share;
@@ -47,14 +49,30 @@ pub(super) struct JudgedOrder {
     identity: Arc<Identity>,
     /// The host as it was ordered, and its port.
     pub(super) host: (String, u16),
-    /// Its addresses that may be dialled.
+    /// Its addresses that may be dialled, as the name server told them for the next session.
     addresses: Vec<SocketAddr>,
     /// The order as it was given.
     pub(super) order: Order,
     /// Its place among those that are known.
     pub(super) mark: Arc<OrderMark>,
-    /// It counts as one of the orders under way for as long as it is held.
-    _place: Share,
+    /// The list of names that it is about, if its grant is for one, once that was heard.
+    pub(super) list: Option<OrderList>,
+    /// It counts as one of the orders under way for as long as this is held. `None`: a lookup that
+    /// hangs has it.
+    place: Option<Share>,
+}
+
+impl JudgedOrder {
+    /// Looks the host up once more, as the addresses of a name change. It is judged anew which of
+    /// them may be dialled.
+    async fn find_again(&mut self, daemon: &Daemon, client: PublicKey) -> Result<(), Fault> {
+        let Some(abroad) = daemon.live.abroad.clone() else { return Err(of_user()) };
+        let orders = daemon.runs.orders();
+        let place = self.place.take().map_or_else(|| orders.begin(client), Ok)?;
+        let (addresses, place) = addresses((&abroad.dial, orders), &self.order, place).await?;
+        (self.addresses, self.place) = (addresses, Some(place));
+        Ok(())
+    }
 }
 
 /// Checks whether an order of this run may be carried out for a client: whether this daemon may
@@ -91,13 +109,14 @@ pub(super) async fn judge(
     let (addresses, place) = addresses((&abroad.dial, orders), &order, place).await?;
     let (signed, host) = (order.grant.clone(), (order.host.to_string(), order.port));
     let identity = abroad.identity.clone();
-    Ok(JudgedOrder { grant, signed, identity, host, addresses, order, mark, _place: place })
+    let (list, place) = (None, Some(place));
+    Ok(JudgedOrder { grant, signed, identity, host, addresses, order, mark, list, place })
 }
 
 /// Refuses an order to fetch by a grant to write, and one to send by another than to write there.
 fn need_direction(grant: &Grant, order: &Order) -> Result<(), Fault> {
     let is_right = match &order.into {
-        None => grant.right == GrantRight::Read,
+        None => matches!(grant.right, GrantRight::Read | GrantRight::ReadListed(_)),
         Some(into) => grant.covers_destination(&into.root, &into.path),
     };
     let why = "the order's grant is not for what is ordered";
@@ -161,8 +180,11 @@ pub(super) async fn carry_out(
     // Events may wait between two sessions too, which need no memory for them any more.
     let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
-    let needs = if asked.0.digests || asked.0.dry_run { FollowerNeeds::Each } else { FollowerNeeds::Failures };
+    // Whoever gives a list counts its names.
+    let hears_each = asked.0.digests || asked.0.dry_run || judged.list.is_some();
+    let needs = if hears_each { FollowerNeeds::Each } else { FollowerNeeds::Failures };
     let follower = Follower::begin((control.reader, control.writer), judged.grant.id, needs);
+    judged.mark.begun(follower.trigger());
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };
     let stop = follower.stop().or(carrying.daemon.stop.clone());
@@ -245,6 +267,7 @@ impl Carrying<'_> {
         if client.user.is_some() {
             return Err(of_user());
         }
+        self.judged.find_again(&self.daemon, client.key).await?;
         let audit = self.daemon.live.audit.session(&client, (client.key, self.peer));
         let mut nothing: ReadHalf = Box::new(tokio::io::empty());
         let admission = prepare((&self.daemon, audit), &client, self.asked.clone(), &mut nothing).await?;

@@ -2,8 +2,8 @@
 //! left its order and asks again.
 //!
 //! In: an order as it begins, the start of its first session, and its end. Out: both to whoever of
-//! the same key asks, at once or when they are there. It knows no sessions, and all of it is gone
-//! with the daemon.
+//! the same key asks, at once or when they are there; who asks may have the order stopped. It knows
+//! no sessions, and all of it is gone with the daemon.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::api::Stop;
+use crate::api::{Stop, StopTrigger};
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
 use crate::third_party::hex;
 
@@ -38,6 +38,8 @@ struct KnownOrder {
 struct OrderNews {
     /// Its first session.
     start: Option<OrderStart>,
+    /// Stops it, once it is carried out.
+    trigger: Option<StopTrigger>,
     end: Option<Arc<OrderEnd>>,
 }
 
@@ -116,6 +118,11 @@ fn forget_first(known: &mut VecDeque<KnownOrder>, most: usize, counts: impl Fn(&
 }
 
 impl OrderMark {
+    /// Records that it is carried out, and what stops it.
+    pub(super) fn begun(&self, trigger: StopTrigger) {
+        self.news.send_modify(|news| news.trigger = Some(trigger));
+    }
+
     /// Records that its first session stands.
     pub(super) fn started(&self, start: OrderStart) {
         self.news.send_modify(|news| news.start = Some(start));
@@ -137,15 +144,16 @@ impl Drop for OrderMark {
 }
 
 impl AwaitedEnd {
-    /// Tells it over this connection once it is there, unless the client hangs up before.
+    /// Tells it over this connection once it is there, unless the client hangs up before. The
+    /// client may have the order stopped.
     pub(super) async fn tell(self, control: Control, mut stop: Stop) {
         let (mut reader, mut writer): (ReadHalf, WriteHalf) = (control.reader, control.writer);
+        let (id, news) = (self.id, self.news.clone());
         tokio::select! {
             _ = self.told(&mut writer) => {
                 let _ = timeout(TAKEN_WITHIN, writer.shutdown()).await;
             }
-            // It has nothing more to say.
-            _ = read_message(&mut reader) => {}
+            () = obey(&mut reader, (id, news)) => {}
             _ = stop.stopped() => {}
         }
     }
@@ -154,7 +162,7 @@ impl AwaitedEnd {
         say(writer, Message::OrderTaken(OrderTaken { id: self.id })).await?;
         let mut has_started = false;
         loop {
-            let OrderNews { start, end } = self.news.borrow_and_update().clone();
+            let OrderNews { start, end, .. } = self.news.borrow_and_update().clone();
             if let Some(start) = start.filter(|_| !has_started) {
                 has_started = true;
                 say(writer, Message::OrderEvents(vec![OrderEvent::Started(start)])).await?;
@@ -172,6 +180,23 @@ impl AwaitedEnd {
             }
         }
     }
+}
+
+/// Stops the order if its client says so. Ends once the client hangs up, or says anything else.
+async fn obey(reader: &mut ReadHalf, (id, mut news): ([u8; 16], watch::Receiver<OrderNews>)) {
+    let is_stopped = matches!(read_message(reader).await, Ok(Some(Message::OrderStop(stop))) if stop.id == id);
+    if !is_stopped {
+        return;
+    }
+    // It may have been taken only just now.
+    if let Ok(news) = news.wait_for(|news| news.trigger.is_some() || news.end.is_some()).await
+        && let (Some(trigger), None) = (&news.trigger, &news.end)
+    {
+        tracing::info!(target: "longhaul::session", "order {} is stopped by its client", hex(&id));
+        trigger.stop(FaultCode::Interrupted);
+    }
+    // It waits for the end.
+    let _ = read_message(reader).await;
 }
 
 async fn say(writer: &mut WriteHalf, message: Message) -> Result<(), Fault> {

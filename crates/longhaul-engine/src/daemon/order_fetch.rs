@@ -20,6 +20,7 @@ use crate::client::missing;
 use crate::client::wish::Wish;
 use crate::session::course::ReceiveCourse;
 use crate::session::handshake;
+use crate::session::opened::Destination;
 use crate::session::plan::ReceivePlan;
 use crate::session::totals::Totals;
 
@@ -100,7 +101,8 @@ impl Carrying<'_> {
         (course, dialling): (&mut ReceiveCourse, &mut Dialling),
     ) -> Result<Attempt, Fault> {
         let session = self.session(&admission, &course.totals, stop)?;
-        let wish = Wish::pull(&self.paths(), self.judged.order.rules.clone(), None);
+        let names = self.judged.list.as_ref().map(|list| list.names.clone());
+        let wish = Wish::pull(&self.paths(), self.judged.order.rules.clone(), names);
         let agreed = self.agree((&session.run, &admission), (Role::Receiver, wish), dialling).await?;
         let is_renamed = matches!(&admission.side, Side::Receive(to, _) if to.landing.renamed().is_some());
         if is_renamed && handshake::source_is_directory(agreed.welcome.caps) {
@@ -130,6 +132,8 @@ impl Carrying<'_> {
         let digests = if transfer.digests { SkippedDigests::Kept } else { SkippedDigests::Unwanted };
         let receiving = ReceivePlan { digests, ..ReceivePlan::of_transfer(transfer, policy, self.daemon.config.sync) };
         let plan = session.run.plan_receiving(&agreed, Role::Receiver, receiving);
+        let expected = self.judged.list.as_ref().map(|list| list.expected.clone());
+        let destination = Destination { expected, ..destination };
         let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
         let set_up = self.set_up(&holdings, memory, udp_lanes(&agreed.transfer));
         let paths = self.paths();

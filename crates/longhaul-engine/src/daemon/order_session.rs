@@ -150,6 +150,7 @@ impl Carrying<'_> {
             verify: if transfer.read_back { Verify::Disk } else { Verify::Wire },
             metadata: Metadata::from(transfer.preserve),
             filter,
+            files_from: self.judged.list.as_ref().map(|list| list.names.clone()),
             dry_run: transfer.dry_run,
             retry_for: Duration::ZERO,
             rate: Some(flow.rate).filter(|rate| *rate > 0),

@@ -13,7 +13,7 @@ use longhaul_core::limits::{
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, RequestPart, Transfer};
+use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, Transfer};
 use tokio::time::{Instant, timeout};
 
 use super::shares::{ClientShares, Share};
@@ -78,9 +78,12 @@ async fn hear_parts(
         return Err(Fault::protocol("a list of names beneath another number of sources than one"));
     }
     costs.add(sources.iter().map(cost).sum())?;
-    let (mut names, mut until) = (PathList::default(), Instant::now() + PATIENCE);
+    let (mut names, mut pace) = (PathList::default(), RequestPace::begin());
     loop {
-        let part = hear_part(reader, until).await?;
+        let part = match pace.next(reader).await? {
+            Message::RequestPart(part) => part,
+            other => return Err(Fault::protocol(format_args!("{} in the middle of a request", other.name()))),
+        };
         let fits = match follows {
             Follows::Names => part.sources.is_empty() && part.names.len() <= PAGE_BYTES_MAX,
             _ => part.names.is_empty() && part.sources.len() <= SOURCES_MAX,
@@ -97,18 +100,39 @@ async fn hear_parts(
             let names = (follows == Follows::Names).then_some(names);
             return Ok(Rest { names, claim: costs.share });
         }
-        until = (until + earned(said)).min(Instant::now() + PATIENCE);
+        pace.earn(said);
     }
 }
 
-async fn hear_part(reader: &mut ReadHalf, until: Instant) -> Result<RequestPart, Fault> {
-    let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
-    match timeout(left, read_message(reader)).await {
-        Ok(Ok(Some(Message::RequestPart(part)))) => Ok(part),
-        Ok(Ok(Some(other))) => Err(Fault::protocol(format_args!("{} in the middle of a request", other.name()))),
-        Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the request ended before it was complete")),
-        Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the rest of the request did not come in time")),
+/// The time that a request has left, of which each part earns some.
+pub(super) struct RequestPace {
+    until: Instant,
+}
+
+impl RequestPace {
+    /// The time of a request that begins now.
+    pub(super) fn begin() -> RequestPace {
+        RequestPace { until: Instant::now() + PATIENCE }
+    }
+
+    /// The next message of it.
+    ///
+    /// # Errors
+    /// [`FaultCode::TimedOut`] when it does not come in time, [`FaultCode::Lost`] at the end of the
+    /// connection.
+    pub(super) async fn next(&self, reader: &mut ReadHalf) -> Result<Message, Fault> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(PATIENCE);
+        match timeout(left, read_message(reader)).await {
+            Ok(Ok(Some(message))) => Ok(message),
+            Ok(Ok(None)) => Err(Fault::new(FaultCode::Lost, Blame::Peer, "the request ended before it was complete")),
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the rest of the request did not come in time")),
+        }
+    }
+
+    /// Counts a part of so many bytes.
+    pub(super) fn earn(&mut self, bytes: usize) {
+        self.until = (self.until + earned(bytes)).min(Instant::now() + PATIENCE);
     }
 }
 
@@ -129,7 +153,7 @@ fn cost(source: &FarSource) -> u64 {
 }
 
 /// Bytes that a request has cost so far.
-struct Costs<'m> {
+pub(super) struct Costs<'m> {
     memory: &'m ClientShares,
     client: PublicKey,
     share: Option<Share>,
@@ -137,12 +161,21 @@ struct Costs<'m> {
 }
 
 impl Costs<'_> {
-    fn new(memory: &ClientShares, client: PublicKey) -> Costs<'_> {
+    /// Nothing so far, of a client.
+    pub(super) fn new(memory: &ClientShares, client: PublicKey) -> Costs<'_> {
         Costs { memory, client, share: None, bytes: 0 }
     }
 
+    /// The claim on the daemon's memory. `None`: it is next to nothing.
+    pub(super) fn into_share(self) -> Option<Share> {
+        self.share
+    }
+
     /// Claims this many bytes more, before they are kept.
-    fn add(&mut self, bytes: u64) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// See [`hear_rest`].
+    pub(super) fn add(&mut self, bytes: u64) -> Result<(), Fault> {
         let before = self.bytes.max(UNCLAIMED_BYTES);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > REQUEST_BYTES_MAX {
@@ -177,7 +210,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_A_PART: Duration = Duration::from_secs(8);
 /// Bytes of a part that others follow, at least, unless it has as many sources as there may be in
 /// one: it is closed only because one more path, of 4 KiB at most, would not fit in its 64 KiB.
-const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
+pub(super) const PART_BYTES_MIN: usize = PAGE_BYTES_MAX / 4;
 const _: () = assert!(
     PART_BYTES_MIN + PATH_BYTES_MAX < PAGE_BYTES_MAX,
     "a part that one more path does not fit in is long enough"

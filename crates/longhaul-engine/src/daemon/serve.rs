@@ -33,6 +33,7 @@ use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCount
 use super::memory::{LONGEST, Measured};
 use super::order;
 use super::rates::Entered;
+use super::reading::Reading;
 use super::side::Side;
 use super::{ClientConfig, Daemon, deputy, request, strangers};
 use crate::budget;
@@ -122,6 +123,7 @@ async fn hear_out(
             removal.run((&daemon, current), control).await;
             daemon.live.spare.freed();
         }
+        Ok((Admitted::Reading(reading), _)) => read_there((&daemon, current), control, *reading, place).await,
         Ok((Admitted::Session(admission), ordered)) => {
             // An order has a place of its own, which outlives its sessions.
             drop(place);
@@ -153,6 +155,18 @@ async fn hear_out(
             }
         }
     }
+}
+
+/// Has files read where they lie. The place of its beginning is given back.
+async fn read_there(
+    (daemon, current): (&Arc<Daemon>, &Current),
+    control: Control,
+    reading: Reading,
+    place: (Seat, Option<Seat>),
+) {
+    drop(place);
+    reading.run((daemon, current), control).await;
+    daemon.live.spare.freed();
 }
 
 /// Whether more may come behind the first words. One of another version may say as much.

@@ -22,7 +22,7 @@ use crate::client::connect::Agreed;
 use crate::client::known_path::KnownPath;
 use crate::client::ssh::SshCosts;
 use crate::client::udp_way::UdpWay;
-use crate::client::{Publishing, Run};
+use crate::client::{Publishing, Run, SourceReading};
 use crate::cpu::Stage;
 use crate::lanes::dial::paths::Paths;
 use crate::lanes::dial::segments::Segments;
@@ -122,7 +122,7 @@ pub async fn bench_net(run: NetRun, settings: Settings, mut stop: Stop) -> NetRe
         ssh: SshCosts::default(),
         affinity: Affinity::default(),
         publishing: Publishing::default(),
-        expected: None,
+        reading: SourceReading::default(),
         watch: Some(watch.clone()),
     };
     let measuring = this.measure(&run);

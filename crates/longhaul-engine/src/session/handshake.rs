@@ -140,6 +140,16 @@ pub(crate) async fn ask(
     Ok((welcome, lanes))
 }
 
+/// Says all of a request, and waits at most the given time after it for whatever is answered.
+pub(crate) async fn answer_to(
+    reader: &mut ReadHalf,
+    writer: &mut WriteHalf,
+    said: impl Iterator<Item = Message>,
+    patience: Duration,
+) -> Result<Message, Fault> {
+    heard_while_telling(reader, tell(writer, said), patience).await
+}
+
 /// Sends the request part by part, as fast as the other side takes it in.
 async fn tell(writer: &mut WriteHalf, said: impl Iterator<Item = Message>) -> Result<(), Fault> {
     for part in said {

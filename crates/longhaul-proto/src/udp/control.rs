@@ -28,6 +28,7 @@ mod others;
 mod receiver;
 mod road;
 mod rounds;
+mod shallow;
 mod spare;
 mod start;
 mod steady;
@@ -44,6 +45,7 @@ use self::losses::{LossJudge, LossVerdict};
 use self::others::OtherFlows;
 use self::receiver::ReceiverCap;
 use self::rounds::{LaneRounds, RATE_MOST, ROUND_SHORTEST, UdpRound};
+use self::shallow::ShallowTop;
 use self::spare::SpareRate;
 use self::start::StartSearch;
 use self::steady::{EDGE_SECONDS, STEP_FIRST};
@@ -157,6 +159,7 @@ struct DelaySteps {
     /// The rate at which the path was full last, and the seconds since.
     edge: f64,
     edge_age: f64,
+    shallow: ShallowTop,
 }
 
 /// A moment of less, in which the queue of this session runs empty and the shortest round trip is
@@ -194,7 +197,13 @@ impl UdpControl {
             carried: CarriedMost::default(),
             start,
             losses: LossJudge::new(),
-            delay: DelaySteps { step: STEP_FIRST, aim: 1.0, edge: 0.0, edge_age: f64::INFINITY },
+            delay: DelaySteps {
+                step: STEP_FIRST,
+                aim: 1.0,
+                edge: 0.0,
+                edge_age: f64::INFINITY,
+                shallow: ShallowTop::new(),
+            },
             equal: EqualWindow::default(),
             others: OtherFlows::new(),
             dip: QueueDip { part: 1.0, rounds: 0, age: 0.0, still: (0.0, 0.0, 0.0) },
@@ -218,7 +227,7 @@ impl UdpControl {
             UdpPhase::Start if self.start.is_train() => return self.start.flight(self.pace.rate, rtt) as u64,
             UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
             UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
-            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.packets * WINDOW_PACKET,
+            UdpPhase::Equal => FLIGHT_EQUAL * self.equal.bytes(),
         };
         (bytes + FLIGHT_LEAST) as u64
     }
@@ -327,6 +336,8 @@ impl UdpControl {
             _ => BORNE,
         };
         self.delay.edge_age += round.seconds;
+        self.delay.shallow.pass(round.seconds);
+        self.look_at_share();
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };
         // Among cubic flows each loss counts, as each of theirs does to them.
@@ -467,8 +478,6 @@ const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
 /// The time beside two round trips after which a sender that hears nothing sends one message.
 const ASK_AFTER: Duration = Duration::from_millis(50);
-/// Bytes of a packet of a window: a cubic flow's, whatever the datagrams of this session.
-const WINDOW_PACKET: f64 = 1472.0;
 /// The lowest rate that still loses too much is cut by this part, and what is near to it.
 const FLOOR_CUT: f64 = 0.7;
 const FLOOR_NEAR: f64 = 1.2;

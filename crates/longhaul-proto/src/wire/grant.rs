@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Hash32, RelPath};
+use longhaul_core::{Hash32, PathList, RelPath};
 
 use super::message::FarSource;
 
@@ -44,6 +44,9 @@ pub enum GrantRight {
     Read,
     /// To write at the one destination: names that do not stand, and others as its issuer may.
     Write,
+    /// To read the names of a list beneath the one source, and nothing else there: its
+    /// [`list_digest`].
+    ReadListed(Hash32),
 }
 
 /// A grant as it travels: its bytes, and the issuer's Ed25519 signature in two halves.
@@ -133,7 +136,21 @@ impl Grant {
     /// Whether it is good to read all of these sources.
     pub fn covers(&self, sources: &[FarSource]) -> bool {
         let names = |source| self.sources.contains(source);
-        self.right == GrantRight::Read && !sources.is_empty() && sources.iter().all(names)
+        let may_read = match self.right {
+            GrantRight::Read => true,
+            GrantRight::ReadListed(_) => self.sources.len() == 1 && sources.len() == 1,
+            GrantRight::Write => false,
+        };
+        may_read && !sources.is_empty() && sources.iter().all(names)
+    }
+
+    /// The digest of the list of names beneath the one source for which alone it is good. `None`:
+    /// it is good for all that lies there, or to write.
+    pub fn list(&self) -> Option<Hash32> {
+        match self.right {
+            GrantRight::ReadListed(digest) => Some(digest),
+            GrantRight::Read | GrantRight::Write => None,
+        }
     }
 
     /// Whether it is good to write there.
@@ -190,6 +207,17 @@ impl SignedGrant {
     }
 }
 
+/// The digest by which a grant names a list: BLAKE3 over [`LIST_DOMAIN`] and the bytes of the list,
+/// which has one form.
+pub fn list_digest(list: &PathList) -> Hash32 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(LIST_DOMAIN);
+    list.parts(usize::MAX).for_each(|part| {
+        hasher.update(part);
+    });
+    *hasher.finalize().as_bytes()
+}
+
 /// The bytes under a signature.
 fn signed_bytes(body: &[u8]) -> Vec<u8> {
     [GRANT_DOMAIN, body].concat()
@@ -198,6 +226,8 @@ fn signed_bytes(body: &[u8]) -> Vec<u8> {
 /// The words before the bytes of a grant under its signature: nothing else that a key signs begins
 /// with them.
 pub const GRANT_DOMAIN: &[u8] = b"longhaul grant 1\0";
+/// The words before the bytes of a list under its digest.
+pub const LIST_DOMAIN: &[u8] = b"longhaul grant list 1\0";
 /// Bytes of a grant at most, without its signature.
 pub const GRANT_BYTES_MAX: usize = 16 << 10;
 /// Sources of a grant at most.
@@ -326,6 +356,24 @@ mod tests {
         assert!(!Grant { right: GrantRight::Write, ..grant() }.covers(&[source("a")]), "it is to write");
         assert!(RelPath::new("a/../b").is_err(), "no path leads upwards");
     }
+    #[test]
+    fn a_grant_by_a_list_is_for_the_one_source_above_it_and_names_each_list_by_another_digest() {
+        let path = |path: &str| RelPath::new(path).expect("a path");
+        let list = |names: &[&str]| PathList::new(&names.iter().map(|name| path(name)).collect::<Vec<_>>());
+        let digest = list_digest(&list(&["d/e", "f"]));
+        let listed = Grant { right: GrantRight::ReadListed(digest), sources: vec![source("a")], ..grant() };
+        assert_eq!(opened(&listed, FACTS), Ok(listed.clone()));
+        assert_eq!((listed.list(), grant().list()), (Some(digest), None));
+        assert!(listed.covers(&[source("a")]) && !listed.covers(&[source("b")]) && !listed.covers(&[]));
+        assert!(!listed.covers(&[source("a"), source("a")]) && !listed.covers_destination("data", &path("a")));
+        let two = Grant { sources: vec![source("a"), source("b/c")], ..listed.clone() };
+        assert!(!two.covers(&[source("a")]), "beneath which of them would the names lie?");
+        for other in [&["d/e"][..], &["d", "e", "f"], &["d/e", "f", "g"], &["d/e", "g"], &[]] {
+            assert_ne!(list_digest(&list(other)), digest, "{other:?}");
+        }
+        assert_eq!(list_digest(&list(&["f", "d/e"])), digest, "a list has one order");
+    }
+
     #[test]
     fn a_grant_to_write_is_for_one_place() {
         let path = |path| RelPath::new(path).expect("a path");

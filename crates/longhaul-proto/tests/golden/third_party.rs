@@ -1,11 +1,12 @@
 //! The messages of a copy from one daemon to another, and their bytes.
 
-use longhaul_core::{ChunkSize, FaultCode, RelPath, Sums, Transport, Word};
+use longhaul_core::{ChunkSize, FaultCode, Mtime, RelPath, Sums, Transport, Word};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
 use longhaul_proto::wire::message::{
-    FarSource, Limit, Limited, Order, OrderBytes, OrderEnd, OrderEvent, OrderFile, OrderFiles, OrderLeft, OrderOutcome,
-    OrderProgress, OrderStart, OrderSum, OrderTaken, OrderUnsent, OrderVerdict, Protect, Request,
+    FarSource, Limit, Limited, Order, OrderBytes, OrderEnd, OrderEvent, OrderExpected, OrderFile, OrderFiles,
+    OrderLeft, OrderListName, OrderListPart, OrderOutcome, OrderProgress, OrderSkills, OrderStart, OrderStop, OrderSum,
+    OrderTaken, OrderUnsent, OrderVerdict, Protect, Request,
 };
 
 fn word(text: &str) -> Word {
@@ -13,13 +14,17 @@ fn word(text: &str) -> Word {
 }
 
 fn grant() -> SignedGrant {
+    signed(GrantRight::Read)
+}
+
+fn signed(right: GrantRight) -> SignedGrant {
     let path = RelPath::new("x").expect("a path");
     let grant = Grant {
         id: [0x99; 16],
         issuer: [0x11; 32],
         holder: [0x22; 32],
         audience: [0x33; 32],
-        right: GrantRight::Read,
+        right,
         sources: vec![FarSource { root: word("data"), path, contents: true }],
         not_before: 300,
         not_after: 400,
@@ -101,10 +106,22 @@ pub(super) fn messages() -> Vec<(Message, &'static str)> {
         (Message::OrderEnded(Box::new(end)), GOLDEN[4]),
         (Message::OrderLeft(OrderLeft { id: [0x99; 16] }), GOLDEN[5]),
         (super::hello(Request::Order { id: [0x99; 16] }), GOLDEN[6]),
+        (Message::OrderListPart(list()), GOLDEN[7]),
+        (Message::OrderSkills(OrderSkills { lists: true, stops: true }), GOLDEN[8]),
+        (Message::OrderStop(OrderStop { id: [0x99; 16] }), GOLDEN[9]),
+        (Message::ShownGrant(signed(GrantRight::ReadListed([0x77; 32]))), GOLDEN[10]),
     ]
 }
 
-const GOLDEN: [&str; 7] = [
+fn list() -> OrderListPart {
+    let name = |path: &str, expected| OrderListName { path: RelPath::new(path).expect("a path"), expected };
+    let mtime = Some(Mtime { secs: 300, nanos: 7 });
+    let file = OrderExpected::File { bytes: 300, mtime };
+    let names = vec![name("d", OrderExpected::Anything), name("e/f", file), name("g", OrderExpected::Link)];
+    OrderListPart { names, last: true }
+}
+
+const GOLDEN: [&str; 11] = [
     "cb0000002b03612e62ae387e9999999999999999999999999999999911111111111111111111111111111111111111111111111111111111111111112222222222222222222222222222222222222222222222222222222222222222333333333333333333333333333333333333333333333333333333333333333300010464617461017801ac029003444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444440002d80400",
     "c00000002c7e9999999999999999999999999999999911111111111111111111111111111111111111111111111111111111111111112222222222222222222222222222222222222222222222222222222222222222333333333333333333333333333333333333333333333333333333333333333300010464617461017801ac02900344444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444",
     "110000002d99999999999999999999999999999999",
@@ -112,4 +129,8 @@ const GOLDEN: [&str; 7] = [
     "1a0000002f00010203040506070000000000000008010301ac020100e807",
     "110000003099999999999999999999999999999999",
     "15000000010101000499999999999999999999999999999999",
+    "14000000380301640003652f6601ac0201d8040701670201",
+    "03000000390101",
+    "110000003a99999999999999999999999999999999",
+    "e10000002c9e0199999999999999999999999999999999111111111111111111111111111111111111111111111111111111111111111122222222222222222222222222222222222222222222222222222222222222223333333333333333333333333333333333333333333333333333333333333333027777777777777777777777777777777777777777777777777777777777777777010464617461017801ac02900344444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444444",
 ];

@@ -445,9 +445,31 @@ fn removal_messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn reading_messages() -> impl Strategy<Value = Message> {
+    let things = prop_oneof![
+        Just(FoundThing::Absent),
+        (any::<u64>(), times()).prop_map(|(bytes, mtime)| FoundThing::File { bytes, mtime }),
+        any::<(u64, [u8; 32])>().prop_map(|(bytes, b3)| FoundThing::Read { bytes, b3 }),
+        any::<Vec<u8>>().prop_map(|target| FoundThing::Link { target }),
+        Just(FoundThing::Dir),
+        Just(FoundThing::Special),
+        faults().prop_map(FoundThing::Failed),
+    ];
+    let found = vec((any::<u32>(), things).prop_map(|(at, found)| FoundName { at, found }), 0..5);
+    let words = prop_oneof![
+        Just(ReadingWord::Opened),
+        vec(paths(), 0..4).prop_map(ReadingWord::Look),
+        (vec(paths(), 0..4), any::<u64>()).prop_map(|(names, rate)| ReadingWord::Read(ReadOrder { names, rate })),
+        paths().prop_map(ReadingWord::List),
+        (found, any::<bool>()).prop_map(|(names, last)| ReadingWord::Found(FoundNames { names, last })),
+        any::<bool>().prop_map(|last| ReadingWord::Names(Listing { names: Vec::new(), last })),
+    ];
+    words.prop_map(Message::Reading)
+}
+
 /// Messages of any number.
 pub(crate) fn messages() -> impl Strategy<Value = Message> {
-    prop_oneof![opening_messages(), manifest_messages(), unit_messages(), removal_messages()]
+    prop_oneof![opening_messages(), manifest_messages(), unit_messages(), removal_messages(), reading_messages()]
 }
 
 /// Headers that a sender may write.

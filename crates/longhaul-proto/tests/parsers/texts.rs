@@ -123,6 +123,7 @@ fn no_message_has_a_bare_string() {
         ("listing.rs", include_str!("../../src/wire/message/listing.rs")),
         ("mod.rs", include_str!("../../src/wire/message/mod.rs")),
         ("opening.rs", include_str!("../../src/wire/message/opening.rs")),
+        ("reading.rs", include_str!("../../src/wire/message/reading.rs")),
         ("removal.rs", include_str!("../../src/wire/message/removal.rs")),
         ("fault.rs", include_str!("../../../longhaul-core/src/fault.rs")),
         ("manifest.rs", include_str!("../../../longhaul-core/src/manifest.rs")),

@@ -45,8 +45,9 @@ pub(crate) struct Case {
     /// The queue in round trips, and the part of all packets that the line loses by itself.
     pub(crate) queue: f64,
     pub(crate) loss: f64,
-    /// Bytes of each packet.
+    /// Bytes of each packet of the sessions, and of the other flows.
     pub(crate) packet: f64,
+    pub(crate) others: f64,
     pub(crate) share: PathShare,
     pub(crate) ceiling: Option<u64>,
     pub(crate) known: Option<u64>,
@@ -121,6 +122,7 @@ impl Case {
         queue: 1.0,
         loss: 0.0,
         packet: PACKET,
+        others: PACKET,
         share: PathShare::Fair,
         ceiling: None,
         known: None,
@@ -183,6 +185,7 @@ pub(crate) struct Line {
     cubics: Vec<CubicFlow>,
     bbrs: Vec<BbrFlow>,
     queue: VecDeque<Train>,
+    /// Bytes in the queue.
     backlog: f64,
     served: f64,
     bucket: f64,
@@ -250,11 +253,11 @@ impl Line {
     /// The figures of the time that was measured.
     pub(crate) fn figures(&self) -> LineFigures {
         let seconds = self.now.min(self.case.to) - self.case.from;
-        let scale = self.case.packet * MBIT / seconds;
+        let (scale, others) = (self.case.packet * MBIT / seconds, self.case.others * MBIT / seconds);
         LineFigures {
             ours: self.sums.ours.iter().map(|packets| packets * scale).collect(),
-            cubic: self.sums.cubic * scale,
-            bbr: self.sums.bbr * scale,
+            cubic: self.sums.cubic * others,
+            bbr: self.sums.bbr * others,
             queue: self.sums.queue / seconds,
             lost: self.sums.lost / self.sent.max(1.0),
             longest: self.sums.longest,
@@ -270,7 +273,7 @@ impl Line {
         let blocks = is_out || event == Some(LineEvent::NoStatuses);
         let rtt = self.rtt();
         for session in &mut self.sessions {
-            session.begin(self.now, rtt + self.backlog * self.case.packet / line_of(event));
+            session.begin(self.now, rtt + self.backlog / line_of(event));
             session.hear(self.now, rtt, blocks);
         }
         self.cubics.iter_mut().for_each(|cubic| cubic.hear(self.now));
@@ -289,24 +292,30 @@ impl Line {
         self.measure();
     }
 
+    /// Bytes of a packet of this flow.
+    fn bytes_of(&self, flow: usize) -> f64 {
+        if flow < self.sessions.len() { self.case.packet } else { self.case.others }
+    }
+
     /// Trains of all flows by turns.
     fn enqueue(&mut self, mut offers: Vec<(usize, usize, u32)>, event: Option<LineEvent>) {
-        let room = (self.case.queue * self.case.rtt * LINE / self.case.packet).max(10.0);
-        let policed = if let Some(LineEvent::Policed(rate)) = event { Some(rate / self.case.packet) } else { None };
+        let room = (self.case.queue * self.case.rtt * LINE).max(10.0 * self.case.packet);
+        let policed = if let Some(LineEvent::Policed(rate)) = event { Some(rate) } else { None };
         if let Some(rate) = policed {
-            self.bucket = (self.bucket + rate * self.step).min((rate * 0.005).max(10.0));
+            self.bucket = (self.bucket + rate * self.step).min((rate * 0.005).max(10.0 * self.case.packet));
         }
         while !offers.is_empty() {
             let place = (self.dice.roll() * offers.len() as f64) as usize;
             let (flow, lane, left) = &mut offers[place];
+            let bytes = self.bytes_of(*flow);
             let packets = (*left).min(TRAIN);
             *left -= packets;
-            let mut fits = ((room - self.backlog).max(0.0) as u32).min(packets);
+            let mut fits = (((room - self.backlog).max(0.0) / bytes) as u32).min(packets);
             if policed.is_some() {
-                fits = fits.min(self.bucket as u32);
-                self.bucket -= f64::from(fits);
+                fits = fits.min((self.bucket / bytes) as u32);
+                self.bucket -= f64::from(fits) * bytes;
             }
-            self.backlog += f64::from(fits);
+            self.backlog += f64::from(fits) * bytes;
             if packets > 0 {
                 self.queue.push_back(Train {
                     flow: *flow,
@@ -330,14 +339,15 @@ impl Line {
             _ => self.case.loss,
         };
         let rtt = self.rtt();
-        self.served += line * self.step / self.case.packet;
+        self.served += line * self.step;
         while let Some(mut train) = self.queue.front().copied() {
-            if f64::from(train.packets) > self.served {
+            let bytes = f64::from(train.packets) * self.bytes_of(train.flow);
+            if bytes > self.served {
                 return;
             }
             self.queue.pop_front();
-            self.served -= f64::from(train.packets);
-            self.backlog -= f64::from(train.packets);
+            self.served -= bytes;
+            self.backlog -= bytes;
             let lost = if event == Some(LineEvent::Outage) {
                 train.packets
             } else if loss > 0.0 {
@@ -380,7 +390,7 @@ impl Line {
 
     fn measure(&mut self) {
         if (self.case.from..self.case.to).contains(&self.now) {
-            let queue = self.backlog * self.case.packet / line_of(self.event());
+            let queue = self.backlog / line_of(self.event());
             self.sums.queue += queue * self.step;
             self.sums.longest = self.sums.longest.max(queue);
         }

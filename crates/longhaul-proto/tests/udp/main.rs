@@ -4,6 +4,7 @@
 mod breaker;
 mod control;
 mod hands;
+mod jumbo;
 mod known;
 mod line;
 mod lossy;
@@ -11,6 +12,7 @@ mod mutants;
 mod receiving;
 mod roads;
 mod sending;
+mod shallow;
 mod signals;
 mod spare;
 mod world;

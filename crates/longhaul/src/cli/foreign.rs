@@ -2,7 +2,23 @@
 //! do the same.
 //!
 //! In: an option that this program does not have. Out: one line with the reason and one with the
-//! text to write instead. Knows no parser.
+//! text to write instead; and those that are taken. Knows no values.
+
+use clap::Args;
+
+/// Options of other tools that mean something else here, or nothing.
+#[derive(Debug, Args)]
+pub struct ForeignOptions {
+    /// Directories are always copied whole.
+    #[arg(short = 'r', long, hide = true)]
+    pub recursive: bool,
+    /// rsync's bundle of options.
+    #[arg(short = 'a', long, hide = true)]
+    pub archive: bool,
+    /// rsync's comparison by content.
+    #[arg(short = 'c', long, hide = true)]
+    pub checksum: bool,
+}
 
 /// An option of another tool, under all of its names.
 struct Foreign {

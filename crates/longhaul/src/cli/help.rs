@@ -95,6 +95,7 @@ Examples:
   longhaul push -n run7/ lh://node.example/atlas/2026       what would go where
   longhaul push --rate 800Mbit/s --exclude '*.tmp' run7 lh://node.example/atlas/
   longhaul push --files-from list.txt /data lh://node.example/atlas/
+  longhaul push run7 lh://a.example/x/ --also lh://b.example/y/    reads run7 once for both
 
 ",
     values!(),
@@ -169,7 +170,11 @@ Files are read from the disk and not from the page cache, where the file system 
 Exit 0: all is as the manifest says; 6: content differs; 23: files are missing, unreadable, or not in it.
 
   longhaul push --manifest list data/ lh://node.example/ds/    on the host that has the data
-  longhaul check list /srv/ds                                  on the other one, a year later";
+  longhaul check list /srv/ds                                  on the other one, a year later
+  longhaul check list lh://node.example/ds/                    from anywhere: its daemon reads them
+
+A daemon reads with its own memory and disk options, for keys with the right read; of the files only digests
+travel. What names it reads is in its audit log.";
 
 /// Beneath the options of `manifest make`.
 pub(super) const MANIFEST_MAKE: &str = "\

@@ -21,7 +21,8 @@ pub enum JobVerb {
     #[command(mut_arg("dry_run", |arg| arg.hide(true)), mut_arg("manifest", |arg| arg.hide(true)))]
     #[command(mut_arg("progress", |arg| arg.hide(true)))]
     #[command(mut_arg("detach", |arg| arg.hide(true)), mut_arg("attach", |arg| arg.hide(true)))]
-    #[command(mut_arg("dialler", |arg| arg.hide(true)))]
+    #[command(mut_arg("dialler", |arg| arg.hide(true)), mut_arg("stop", |arg| arg.hide(true)))]
+    #[command(mut_arg("also", |arg| arg.hide(true)))]
     #[command(after_help = help::JOB_ADD)]
     Add(Box<JobAddArgs>),
     /// List a campaign's files and cut them into shards; with --shards, write lists instead, with
@@ -288,11 +289,16 @@ pub struct JobVerifyArgs {
     #[arg(long)]
     pub believe_losses: bool,
     /// The directory of this host that is the campaign's DEST, where DEST is written as a daemon's
+    /// [default: the daemon reads the files]
     #[arg(long, value_name = "DIR")]
     pub at: Option<PathBuf>,
-    /// Buffers of the reading [default: as of 'longhaul check']
+    /// Buffers of the reading on this host [default: as of 'longhaul check']
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// How a daemon that has the files and this user are known to each other [default: as the
+    /// campaign says].
+    #[command(flatten)]
+    pub keys: KeyOptions,
     /// The campaign.
     #[command(flatten)]
     pub campaign: JobCampaignArgs,

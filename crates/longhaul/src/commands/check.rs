@@ -2,10 +2,13 @@
 //! missing, or are not in it.
 //!
 //! In: a manifest, and a directory. Out: findings, to `output`. The engine reads and hashes, as
-//! fast as for a transfer; this file compares. It knows no daemons.
+//! fast as for a transfer; this file compares. `far` has the directories at daemons.
 
 #![allow(clippy::disallowed_methods, reason = "it looks at the names that a user gave, and writes nothing")]
 
+mod far;
+
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -22,10 +25,10 @@ use super::Context;
 use crate::cli::CheckArgs;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::location::Location;
+use crate::location::{DaemonPath, Location};
 use crate::manifest::{Expected, Finding};
 use crate::output::{self, CheckTelling, Checked};
-use crate::settings;
+use crate::settings::{self, Layers};
 use crate::signals::{self, Asking, Hangup};
 
 /// Runs the command.
@@ -36,34 +39,57 @@ pub(super) fn run(args: &CheckArgs, context: Context) -> Result<Exit, Error> {
     let layers = context.layers()?;
     let talk = settings::talk(&args.talk, &layers)?;
     context.talk(talk);
-    let prepared = settings::reading(&args.devices, &args.buffers, &layers).and_then(|settings| {
-        let dir = args.dir.as_deref().map(Location::parse).transpose()?;
-        let dir = match dir {
-            None => None,
-            Some(Location::Local(local)) => Some(local.path),
-            Some(Location::Daemon(_) | Location::Ssh(_)) => {
-                let why = "check reads files of this host, and the directory is at another";
-                return Err(Error::Combination { why, hint: "run it on the host that has the files" });
-            }
-        };
-        let at = dir.clone().unwrap_or_else(|| PathBuf::from("."));
-        // A directory that is none would make every name a missing one.
-        list_local(&at, |_| ControlFlow::Break(()))?;
-        if std::fs::metadata(&at).is_ok_and(|found| !found.is_dir()) {
-            let why = "the names of a manifest lie in a directory, and DIR is none";
-            return Err(Error::Combination { why, hint: "give the directory that was the destination" });
+    let out = || CheckTelling::new(BufWriter::new(io::stdout()), talk);
+    let ended = place(args).and_then(|place| match place {
+        CheckPlace::Here(dir) => prepare(args, dir, &layers)?.run(out()),
+        CheckPlace::There(daemon, text) => {
+            let keys = settings::keys(&args.keys, &layers)?;
+            let manifest = Path::new(&args.manifest);
+            far::FarCheck::prepare(manifest, (&daemon, text), &keys, (talk, context))?.run(out())
         }
-        let manifest = PathBuf::from(&args.manifest);
-        Ok(Check { expected: Expected::read(&manifest)?, manifest, at, finds_extra: dir.is_some(), settings })
     });
-    match prepared {
-        Ok(check) => {
-            let telling = CheckTelling::new(BufWriter::new(io::stdout()), talk);
-            check.run(telling)
+    // Behind the first finding nothing is an error of this kind.
+    ended.or_else(|error| Ok(output::refuse(talk.json, error)))
+}
+
+/// The directory that is checked.
+enum CheckPlace<'a> {
+    /// Of this host. `None`: the current one.
+    Here(Option<PathBuf>),
+    /// At a daemon, with the location as it was written.
+    There(DaemonPath, &'a OsStr),
+}
+
+fn place(args: &CheckArgs) -> Result<CheckPlace<'_>, Error> {
+    let Some(text) = args.dir.as_deref() else { return Ok(CheckPlace::Here(None)) };
+    match Location::parse(text)? {
+        Location::Local(local) => Ok(CheckPlace::Here(Some(local.path))),
+        Location::Daemon(daemon) => Ok(CheckPlace::There(daemon, text)),
+        Location::Ssh(_) => {
+            let why = "check reads files of this host, or has a daemon read them, and ssh leads to transfers";
+            let hint = "run it on the host that has the files, or serve them, and name them as lh://HOST/ROOT/PATH";
+            Err(Error::Combination { why, hint })
         }
-        Err(error) => Ok(output::refuse(talk.json, error)),
     }
 }
+
+fn prepare(args: &CheckArgs, dir: Option<PathBuf>, layers: &Layers) -> Result<Check, Error> {
+    let settings = settings::reading(&args.devices, &args.buffers, layers)?;
+    let at = dir.clone().unwrap_or_else(|| PathBuf::from("."));
+    // A directory that is none would make every name a missing one.
+    list_local(&at, |_| ControlFlow::Break(()))?;
+    if std::fs::metadata(&at).is_ok_and(|found| !found.is_dir()) {
+        return Err(NO_DIRECTORY);
+    }
+    let manifest = PathBuf::from(&args.manifest);
+    Ok(Check { expected: Expected::read(&manifest)?, manifest, at, finds_extra: dir.is_some(), settings })
+}
+
+/// The error of a DIR that is something else.
+const NO_DIRECTORY: Error = Error::Combination {
+    why: "the names of a manifest lie in a directory, and DIR is none",
+    hint: "give the directory that was the destination",
+};
 
 /// A manifest, and the directory in which its names lie.
 struct Check {
@@ -125,7 +151,8 @@ impl Check {
                 tell_extra(&at, &manifest, &expected, &mut telling);
             }
         }
-        Ok(telling.end(report.as_ref()))
+        let fault = report.as_ref().and_then(|report| report.fault.as_ref());
+        Ok(telling.end(fault, report.as_ref().map_or(0.0, |report| report.seconds)))
     }
 }
 
@@ -170,7 +197,6 @@ fn tell_unseen<W: Write>(at: &Path, name: &RelPath, telling: &mut CheckTelling<W
         let why = format_args!("'{}' was not read: {why}", name.escaped());
         Some(Fault::new(code, Blame::Local, why).about(name.escaped()))
     };
-    let is_lossy = String::from_utf8_lossy(name.as_bytes()).contains(char::REPLACEMENT_CHARACTER);
     let (checked, fault) = match std::fs::symlink_metadata(place_of(at, name)) {
         Ok(found) if found.is_file() => {
             (Checked::Unread, unread(FaultCode::Changed, &"it came to stand there meanwhile; check once more"))
@@ -179,13 +205,18 @@ fn tell_unseen<W: Write>(at: &Path, name: &RelPath, telling: &mut CheckTelling<W
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             (Checked::Unread, unread(FaultCode::Denied, &error))
         }
-        Err(_) if is_lossy => (Checked::Unread, unread(FaultCode::Unsupported, &LOST_BYTES)),
+        Err(_) if is_lossy(name) => (Checked::Unread, unread(FaultCode::Unsupported, &LOST_BYTES)),
         Err(_) => (Checked::Missing, None),
     };
     if let Some(fault) = fault {
         telling.fault(&fault);
     }
     telling.found(name, checked, 0, None);
+}
+
+/// Whether bytes of a name may be lost in the manifest.
+fn is_lossy(name: &RelPath) -> bool {
+    String::from_utf8_lossy(name.as_bytes()).contains(char::REPLACEMENT_CHARACTER)
 }
 
 /// The reason why a name with a replacement character may be that of a file under another name.

@@ -66,9 +66,8 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
         JobVerb::Verify(args) => {
-            return Ok(
-                verify::run(args, talk, context, telling).unwrap_or_else(|error| output::refuse(talk.json, error))
-            );
+            return Ok(verify::run((args, &layers), talk, context, telling)
+                .unwrap_or_else(|error| output::refuse(talk.json, error)));
         }
     };
     match done {

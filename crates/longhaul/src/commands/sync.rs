@@ -31,6 +31,10 @@ pub(super) fn run(mut args: SyncArgs, context: Context) -> Result<Exit, Error> {
         let why = "a sync ends with its sums, and a copy that was left (--detach, --attach) does not tell them";
         return Err(combination(why, "leave it out, or use longhaul copy"));
     }
+    if !args.transfer.writes.also.is_empty() {
+        let why = "a sync compares two trees, and --also names a third";
+        return Err(combination(why, "run one sync for each destination, or use longhaul copy"));
+    }
     let step = match args.rule.delete.as_deref().map(|step| step.to_str()) {
         None => {
             let told = compared(&mut args)?;

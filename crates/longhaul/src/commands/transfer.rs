@@ -2,21 +2,24 @@
 //!
 //! In: parsed arguments. Out: the run's exit. Owns the rule which locations go together. Moves no
 //! data itself. `out` has the forms of a destination on this host, `input` those of sources, and
-//! `between` what is special about copies between two daemons.
+//! `between` what is special about copies between two daemons, `several` has
+//! one source go to several destinations.
 
 mod between;
 mod input;
 mod out;
+mod several;
 
 use std::ffi::OsString;
 
 use longhaul_core::{Escaped, PlainText};
 use longhaul_engine::{
-    Credentials, Job, JobDestination, JobSource as Sources, Reach, RemotePath, Settings, Stop, StopTrigger, TargetDirs,
+    Credentials, Job, JobDestination, JobSource as Sources, Reach, RemotePath, Settings, TargetDirs,
 };
 
 use self::input::SourcesHere;
 use self::out::{Here, To};
+use self::several::RunSignals;
 use super::Context;
 use crate::cli::TransferArgs;
 use crate::destination::Destination;
@@ -28,7 +31,7 @@ use crate::manifest::Manifest;
 use crate::naming::Naming;
 use crate::output::{self, End, EndOfStream, Narrator, Show, Speaker, SyncTold, Talker, Telling};
 use crate::settings::{self, InputSettings, SshSettings, StreamSettings, Talk, ThirdPartySettings, TransferSettings};
-use crate::signals::{self, Asking, Hangup};
+use crate::signals::{self, Hangup};
 
 /// The direction that the command's name allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +75,23 @@ fn run_from(way: RunWay, args: &TransferArgs, context: Context) -> Result<Exit, 
     let layers = context.layers()?;
     let talk = settings::talk(&args.output.talk, &layers)?;
     context.talk(talk);
-    let prepared = settings::transfer(args, &layers).and_then(|settings| prepare(way, args, settings, talk, context));
-    Ok(prepared.and_then(Prepared::run).unwrap_or_else(|error| output::refuse(talk.json, error)))
+    let asked = AskedTransfer { way, args, dest: None, talk, talker: Talker::new(talk), signals: RunSignals::new() };
+    let done = settings::transfer(args, &layers).and_then(|settings| match args.writes.also.is_empty() {
+        true => prepare(&asked, settings, context).and_then(Prepared::run),
+        false => several::run(&asked, &settings, context),
+    });
+    Ok(done.unwrap_or_else(|error| output::refuse(talk.json, error)))
+}
+
+/// A transfer that is asked for, and how it is told.
+struct AskedTransfer<'a> {
+    way: RunWay,
+    args: &'a TransferArgs,
+    /// The destination, where it is not the last location.
+    dest: Option<&'a OsString>,
+    talk: Talk,
+    talker: Talker,
+    signals: RunSignals,
 }
 
 /// A transfer with everything that this side knows of it.
@@ -84,33 +102,26 @@ struct Prepared {
     settings: Settings,
     narrator: Narrator,
     talker: Talker,
-    stop: Stop,
-    trigger: StopTrigger,
-    asking: Asking,
+    signals: RunSignals,
     sources: usize,
     command: String,
 }
 
-fn prepare(
-    (direction, set, sync): RunWay,
-    args: &TransferArgs,
-    settings: TransferSettings,
-    talk: Talk,
-    context: Context,
-) -> Result<Prepared, Error> {
+fn prepare(asked: &AskedTransfer<'_>, settings: TransferSettings, context: Context) -> Result<Prepared, Error> {
+    let AskedTransfer { way: (direction, set, sync), args, talk, talker, .. } = asked;
+    let (direction, set, talk, talker, signals) = (*direction, set.clone(), *talk, *talker, asked.signals.clone());
     // A command takes the place of the sources.
     let is_enough = |(sources, _): &(&[OsString], _)| !sources.is_empty() || settings.input.command.is_some();
     let (sources, dest) = args.ends().filter(is_enough).ok_or(Error::Combination {
         why: "a transfer needs a SOURCE and a DEST",
         hint: "write SOURCE... DEST; '.' is the current directory",
     })?;
+    let dest = asked.dest.unwrap_or(dest);
     let mut ends = Ends::parse(direction, sources, dest, (settings.stream, &settings.input))?;
     if settings.engine.files_from.is_some() {
         ends.mean_contents();
     }
-    consider(&ends, sources.len(), args, &settings, talk)?;
-    let talker = Talker::new(talk);
-    let asking = Asking::default();
+    consider(&ends, sources.len(), asked, &settings)?;
     let destination = ends.destination();
     let destination = match &settings.dataset {
         Some(name) => destination.within(name),
@@ -128,7 +139,7 @@ fn prepare(
     settings.notes.iter().for_each(|note| talker.note(note));
     let credentials = match ends.far() {
         None => None,
-        Some(Far::Daemon(_)) => Some(keys::credentials(&settings.keys, &context.places(), talker, &asking)?),
+        Some(Far::Daemon(_)) => Some(keys::credentials(&settings.keys, &context.places(), talker, &signals.asking)?),
         Some(Far::Ssh(_)) => Some(keys::one_time(talker)?),
     };
     if set.is_some() && ends.local_sources().is_empty() {
@@ -140,26 +151,15 @@ fn prepare(
     let ThirdPartySettings { following, dialler } = settings.third_party;
     let job = Job { claim: settings.claim, dataset: settings.dataset, following, dialler, ..job };
     let job = job.cataloguing(context.places().checksums());
-    let (trigger, stop) = Stop::new();
     let show = Show::choose(settings.progress, talk, context.environment);
     let dry_run = settings.engine.dry_run;
-    let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, trigger.clone());
+    let show = if talker.destination().is_some() { show.beside_others() } else { show };
+    let (json, rate, stop_on_deaf) = (talk.json, settings.engine.rate, signals.trigger.clone());
     let telling =
         Telling { talker, json, show, rate, dry_run, manifest, destination, naming, end_of_stream, stop: stop_on_deaf };
-    let narrator = Narrator::new(telling).counting(sync);
+    let narrator = Narrator::new(telling).counting(*sync);
     let (sources, command) = (sources.len().max(1), quoted(&between::to_repeat(context.line)));
-    Ok(Prepared {
-        job,
-        credentials,
-        settings: settings.engine,
-        narrator,
-        talker,
-        stop,
-        trigger,
-        asking,
-        sources,
-        command,
-    })
+    Ok(Prepared { job, credentials, settings: settings.engine, narrator, talker, signals, sources, command })
 }
 
 /// Refuses a manifest that would go where something else does.
@@ -176,19 +176,13 @@ fn check_manifest(manifest: &Manifest, ends: &Ends, talk: Talk) -> Result<(), Er
 }
 
 /// Refuses what does not go together, and tells what is not as it may be expected.
-fn consider(
-    ends: &Ends,
-    sources: usize,
-    args: &TransferArgs,
-    settings: &TransferSettings,
-    talk: Talk,
-) -> Result<(), Error> {
+fn consider(ends: &Ends, sources: usize, asked: &AskedTransfer<'_>, settings: &TransferSettings) -> Result<(), Error> {
+    let &AskedTransfer { args, talk, talker, .. } = asked;
     if settings.engine.files_from.is_some() && sources > 1 {
         let why = "the names of --files-from are relative to one SOURCE, but several are given";
         return Err(Error::Combination { why, hint: "give one SOURCE" });
     }
     between::check(ends, settings)?;
-    let talker = Talker::new(talk);
     if let Some(given) = ends.given() {
         given.check(ends.here(), settings)?;
     }
@@ -209,7 +203,8 @@ fn consider(
 
 impl Prepared {
     fn run(self) -> Result<Exit, Error> {
-        let Prepared { job, credentials, settings, narrator, talker, stop, trigger, asking, sources, command } = self;
+        let Prepared { job, credentials, settings, narrator, talker, signals, sources, command } = self;
+        let RunSignals { stop, trigger, asking } = signals;
         let speaker = Speaker::start(narrator);
         let (observer, voice) = (speaker.observer(), speaker.voice(talker));
         let stop_run = move |code| {

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, RelPath};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, PathError, RelPath};
 use longhaul_engine::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, RemotePath, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -210,6 +210,21 @@ impl CampaignSource {
 }
 
 impl CampaignPlace {
+    /// The dataset with this name in it.
+    ///
+    /// # Errors
+    /// Those of a path that is longer than one may be.
+    pub fn with_dataset(self, name: &DatasetName) -> Result<CampaignPlace, PathError> {
+        let name = RelPath::new(name.as_bytes())?;
+        Ok(match self {
+            CampaignPlace::Here(top) => CampaignPlace::Here(beneath(&top, &name)),
+            CampaignPlace::Daemon { host, port, path } => {
+                let path = RemotePath { path: path.path.concat(&name)?, ..path };
+                CampaignPlace::Daemon { host, port, path }
+            }
+        })
+    }
+
     /// The name of its site.
     pub fn site(&self) -> String {
         match self {

@@ -1,19 +1,21 @@
-//! The verifier: reads back what a campaign has delivered to a directory of this host, the files
-//! that were read the longest time ago first, at no more than a budget.
+//! The verifier: reads back what a campaign has delivered to a directory of this host, or has a
+//! daemon read it, the files that were read the longest time ago first, at no more than a budget.
 //!
-//! `batch` looks at some files and reads them, `shard` has the names and digests of a shard,
-//! `doubt` judges whether losses are to be believed, `orders` are what it was told.
+//! `batch` judges some files, `ground` looks at them and reads them, `shard` has the names and
+//! digests of a shard, `opening` finds both, `doubt` judges whether losses are to be believed,
+//! `orders` are what it was told.
 //! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
 //! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
 //! in hand. Must not know the command line.
 
 mod batch;
 mod doubt;
+mod ground;
+mod opening;
 mod orders;
 mod shard;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,14 +29,14 @@ use longhaul_jobs::tenure::BEAT_EVERY;
 use longhaul_jobs::{ClaimId, JobsError, Rows, ShardId};
 use longhaul_manifest::Item;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
 pub use self::orders::{AbsenceUse, ChangedUse, VerifyOrders, VerifyUntil};
-use self::shard::{NamesBatch, ShardFiles, destination_of, is_there};
+use self::shard::{NamesBatch, ShardFiles};
 use super::faults::fault_of_jobs;
-use super::mover::{Halt, random};
+use super::mover::{Halt, KeyRing, random};
 use super::queue::SharedQueue;
 use super::records::{self, DigestRecord};
 use super::shelf::Shelf;
@@ -96,25 +98,28 @@ pub enum ShardReadEnd {
 pub struct Verifier {
     queue: SharedQueue,
     shelf: Shelf,
+    keys: Arc<dyn KeyRing>,
     orders: VerifyOrders,
     observer: Arc<dyn VerifyObserver>,
 }
 
 impl Verifier {
-    /// A verifier of a campaign of a queue whose manifests lie on a shelf.
+    /// A verifier of a campaign of a queue whose manifests lie on a shelf. A daemon that has the
+    /// files is met with keys of this ring.
     pub fn new(
         (queue, shelf): (SharedQueue, Shelf),
+        keys: Arc<dyn KeyRing>,
         orders: VerifyOrders,
         observer: Arc<dyn VerifyObserver>,
     ) -> Verifier {
-        Verifier { queue, shelf, orders, observer }
+        Verifier { queue, shelf, keys, orders, observer }
     }
 
     /// Reads shards until its orders or `halt` end it. A shard that cannot be read stops no other.
     ///
     /// # Errors
-    /// The fault of a queue that does not answer, of a destination that is none of this host or not
-    /// there, and that of many shards in a row that cannot be read.
+    /// The fault of a queue that does not answer, and that of many shards in a row that cannot be
+    /// read.
     pub async fn run(&self, halt: Halt) -> Result<VerifyEnd, Fault> {
         let (stopper, stopping) = watch::channel(None);
         tokio::select! {
@@ -165,8 +170,16 @@ impl Verifier {
         (read, watch): (&mut ShardRead, &mut LossWatch),
         stopping: &mut Halt,
     ) -> Result<Result<(), Fault>, Fault> {
-        let dest = destination_of(given, self.orders.at.as_deref())?;
-        let mut files = match self.files_of(given, dest).await? {
+        let opened = tokio::select! {
+            opened = self.files_of(given) => opened?,
+            _ = stopping.wait_for(Option::is_some) => {
+                let news = news_of(given, id, (given.entry, VerifyNext::GivesBack), BatchFindings::default());
+                self.note(news).await?;
+                read.end = ShardReadEnd::GivenBack;
+                return Ok(Ok(()));
+            }
+        };
+        let mut files = match opened {
             Ok(files) => files,
             Err(fault) => return self.give_back((given, id, given.entry), fault).await,
         };
@@ -208,7 +221,7 @@ impl Verifier {
             }
             // The transfers keep the rate by themselves, but for their beginnings.
             if let Some(budget) = self.orders.budget {
-                wait(sleep_until(begun + time_of(bytes, budget)), stopping).await;
+                wait(sleep(time_of(bytes, budget).saturating_sub(begun.elapsed())), stopping).await;
             }
             if is_through {
                 return Ok(Ok(()));
@@ -243,21 +256,6 @@ impl Verifier {
         blocking(move || before.judge(glance, &mark, use_of)).await??;
         watch.add(glance);
         Ok(findings)
-    }
-
-    /// The names and digests of a shard.
-    async fn files_of(&self, given: &VerifyShard, dest: PathBuf) -> Result<Result<ShardFiles, Fault>, Fault> {
-        let shard = given.shard.clone();
-        let found = self.transact(move |rows| match segment_of(rows, &shard) {
-            Err(error @ JobsError::Store { .. }) => Err(error),
-            found => Ok(found),
-        });
-        let segment = match found.await? {
-            Ok(segment) => segment,
-            Err(error) => return Ok(Err(fault_of_jobs(&error))),
-        };
-        let (shelf, given) = (self.shelf.clone(), given.clone());
-        blocking(move || is_there(&dest).map(|()| ShardFiles::open(&shelf, &segment, &given, dest))).await?
     }
 
     fn rules(&self) -> ReadRules {
@@ -385,7 +383,7 @@ impl ShardRead {
 
     fn add(&mut self, findings: &BatchFindings) {
         self.files += findings.files;
-        self.bytes += findings.bytes;
+        self.bytes = self.bytes.saturating_add(findings.bytes);
         self.files_first += findings.first.len() as u64;
         self.files_bad += findings.bad.len() as u64;
         self.files_passed_over += findings.passed_over;
@@ -394,12 +392,6 @@ impl ShardRead {
 
 fn news_of(given: &VerifyShard, id: ClaimId, (entry, next): (u64, VerifyNext), findings: BatchFindings) -> VerifyNews {
     VerifyNews { shard: given.shard.id, id, entry, well: findings.well, bad: findings.bad, next }
-}
-
-fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<longhaul_jobs::Segment, JobsError> {
-    let segments = rows.segments(shard.campaign)?;
-    let found = segments.into_iter().find(|segment| segment.number == shard.part.segment);
-    found.ok_or(JobsError::BadRow("a shard is of a segment that is not there"))
 }
 
 fn takes_too_long(item: &Item, time: Duration) -> Fault {

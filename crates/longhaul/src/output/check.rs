@@ -7,7 +7,6 @@
 use std::io::{self, Write};
 
 use longhaul_core::{ByteCount, Fault, RelPath};
-use longhaul_engine::Report;
 use serde::Serialize;
 
 use super::events::{JsonLines, Name, millis, name};
@@ -105,7 +104,8 @@ impl<W: Write> CheckTelling<W> {
     /// Tells the finding on a name, and the length and digest of its file if that was read.
     pub fn found(&mut self, path: &RelPath, checked: Checked, bytes: u64, b3: Option<[u8; 32]>) {
         self.counts[checked as usize] += 1;
-        self.bytes += bytes;
+        // A daemon may say anything.
+        self.bytes = self.bytes.saturating_add(bytes);
         if self.written.is_err() || checked == Checked::Ok && !self.tells_all {
             return;
         }
@@ -136,9 +136,8 @@ impl<W: Write> CheckTelling<W> {
         self.counts[checked as usize]
     }
 
-    /// Ends with the sums. `report` is that of the reading, if it began.
-    pub fn end(mut self, report: Option<&Report>) -> Exit {
-        let fault = report.and_then(|report| report.fault.as_ref());
+    /// Ends with the sums, after so many seconds of reading. The fault is the one that ended it.
+    pub fn end(mut self, fault: Option<&Fault>, seconds: f64) -> Exit {
         let is_same = [Checked::Missing, Checked::Unread, Checked::Extra].iter().all(|what| self.count(*what) == 0);
         let exit = match fault {
             Some(fault) => fault.code.into(),
@@ -146,7 +145,6 @@ impl<W: Write> CheckTelling<W> {
             None if is_same && !self.has_failed => Exit::Complete,
             None => Exit::Partial,
         };
-        let seconds = report.map_or(0.0, |report| report.seconds);
         if !self.json {
             self.written = self.written.and_then(|()| self.out.flush());
             if self.written.is_ok() {
@@ -200,7 +198,7 @@ mod tests {
             let b3 = is_read.then_some([7; 32]);
             telling.found(&RelPath::new(*path).unwrap(), *checked, if is_read { 5 } else { 0 }, b3);
         }
-        let exit = telling.end(None);
+        let exit = telling.end(None, 0.0);
         (String::from_utf8(out).unwrap(), exit)
     }
 

@@ -24,6 +24,7 @@ use longhaul_engine::{
 use serde::Serialize;
 
 use super::closing::{self, EndOfStream};
+use super::deliveries::DeliveriesTold;
 use super::hints::sentence;
 use super::human::PEER_SAYS;
 use super::meter::Pace;
@@ -36,7 +37,7 @@ use bodies::{
 };
 use printable::Printable;
 use road::RoadBody;
-use ways::{LeftBody, PathsBody, UnheardBody, WaysBody, path_bodies};
+use ways::{DeliveriesBody, LeftBody, PathsBody, UnheardBody, WaysBody, path_bodies};
 
 pub(super) use bodies::{CpuPerGb, Name};
 pub use bodies::{Listening, Summary};
@@ -45,6 +46,8 @@ pub(super) use road::RoadReportBody;
 /// Writes events. Each line is flushed: a script reads along.
 pub struct JsonLines<W: Write> {
     out: W,
+    /// The destination that events are about. `None` where a command has one.
+    dest: Option<&'static str>,
 }
 
 impl CpuPerGb {
@@ -58,7 +61,13 @@ impl CpuPerGb {
 impl<W: Write> JsonLines<W> {
     /// Writes to `out`.
     pub fn new(out: W) -> JsonLines<W> {
-        JsonLines { out }
+        JsonLines { out, dest: None }
+    }
+
+    /// The same for one destination of several, which each event names.
+    #[must_use]
+    pub fn of_destination(self, dest: Option<&'static str>) -> JsonLines<W> {
+        JsonLines { dest, ..self }
     }
 
     /// Tells that the session stands.
@@ -124,6 +133,11 @@ impl<W: Write> JsonLines<W> {
     /// Tells metadata that could not be kept.
     pub(super) fn not_kept(&mut self, loss: &MetadataLoss) -> io::Result<()> {
         self.say("not_kept", not_kept::body(loss))
+    }
+
+    /// Tells how a source went to several destinations.
+    pub(super) fn deliveries(&mut self, told: &DeliveriesTold) -> io::Result<()> {
+        self.say("deliveries", DeliveriesBody::of(told))
     }
 
     /// Tells that a copy goes on without this run.
@@ -236,7 +250,7 @@ impl<W: Write> JsonLines<W> {
     pub(super) fn say(&mut self, kind: &'static str, body: impl Serialize) -> io::Result<()> {
         let mut line = Vec::with_capacity(256);
         let mut json = serde_json::Serializer::with_formatter(&mut line, Printable::default());
-        Line { v: VERSION, kind, body }.serialize(&mut json)?;
+        Line { v: VERSION, kind, dest: self.dest, body }.serialize(&mut json)?;
         line.push(b'\n');
         self.out.write_all(&line)?;
         self.out.flush()

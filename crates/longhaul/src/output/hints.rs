@@ -44,6 +44,15 @@ pub(super) fn sentence(hint: &Hint) -> Cow<'_, str> {
             "have the other side run a build that moves names away, or run this command on its host, with its directory as DEST"
                 .into()
         }
+        Hint::Program(Program::UpdateBothDaemons) => {
+            "have both daemons run a build that knows lists in orders, or run 'longhaul job run' on one of their hosts, in \
+             a campaign with its directory as SOURCE or DEST"
+                .into()
+        }
+        Hint::Program(Program::UpdateOrStopThere) => {
+            "have the daemon run a build that knows how, or ask its administrator for 'longhaul admin drain' or 'revoke'"
+                .into()
+        }
         Hint::Program(Program::UpdateOrShowNoClaim) => {
             "have the other side run a build that keeps claims, or leave --claim out".into()
         }

@@ -21,18 +21,31 @@ pub struct Talker {
     notes: bool,
     files: bool,
     faults: bool,
+    /// The destination that its lines are about. `None` where a command has one.
+    destination: Option<&'static str>,
 }
 
 impl Talker {
     /// A talker that follows `talk`.
     pub fn new(talk: Talk) -> Talker {
-        Talker { notes: !talk.quiet, files: talk.verbose > 0 && !talk.quiet, faults: true }
+        Talker { notes: !talk.quiet, files: talk.verbose > 0 && !talk.quiet, faults: true, destination: None }
     }
 
     /// A talker that prints nothing, for tests.
     #[cfg(test)]
     pub fn silent() -> Talker {
-        Talker { notes: false, files: false, faults: false }
+        Talker { notes: false, files: false, faults: false, destination: None }
+    }
+
+    /// The same for one destination of several: each of its lines begins with that one's name.
+    #[must_use]
+    pub fn of_destination(self, name: &'static str) -> Talker {
+        Talker { destination: Some(name), ..self }
+    }
+
+    /// The destination that it is about, where a command has several.
+    pub fn destination(self) -> Option<&'static str> {
+        self.destination
     }
 
     /// Whether each file is named.
@@ -43,7 +56,7 @@ impl Talker {
     /// Prints progress or a result.
     pub fn say(self, text: impl fmt::Display) {
         if self.notes {
-            screen::print(&format!("{}\n", PlainText::of(text)));
+            self.print(&format!("{}\n", PlainText::of(text)));
         }
     }
 
@@ -65,13 +78,20 @@ impl Talker {
     /// Prints a fault, and the hint what to do next.
     pub fn fault(self, fault: &Fault) {
         if self.faults {
-            screen::print(&lines(fault));
+            self.print(&lines(fault));
         }
     }
 
     fn labelled(self, label: Label, text: impl fmt::Display) {
         if self.notes {
-            screen::print(&format!("{}{}\n", label.text(), without_numbers(&PlainText::of(text).to_string())));
+            self.print(&format!("{}{}\n", label.text(), without_numbers(&PlainText::of(text).to_string())));
+        }
+    }
+
+    fn print(self, text: &str) {
+        match self.destination {
+            None => screen::print(text),
+            Some(name) => screen::print(&text.lines().map(|line| format!("[{name}] {line}\n")).collect::<String>()),
         }
     }
 }

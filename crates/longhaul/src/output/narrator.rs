@@ -100,7 +100,7 @@ impl Narrator {
     /// A narrator that is ready for the first event.
     pub fn new(telling: Telling) -> Narrator {
         Narrator {
-            json: JsonLines::new(io::stdout()),
+            json: JsonLines::new(io::stdout()).of_destination(telling.talker.destination()),
             shown: Shown::new(telling.show, telling.rate).of_stream(telling.end_of_stream),
             telling,
             meter: Meter::default(),

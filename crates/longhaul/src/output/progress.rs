@@ -34,6 +34,12 @@ impl Show {
         Show::on(form, talk, terminal)
     }
 
+    /// The same for one destination of several: two bars would tear each other apart.
+    #[must_use]
+    pub fn beside_others(self) -> Show {
+        if self == Show::Bar { Show::Plain } else { self }
+    }
+
     fn on(form: ProgressForm, talk: Talk, terminal: bool) -> Show {
         match form {
             _ if talk.quiet => Show::Nothing,

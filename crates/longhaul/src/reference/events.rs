@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 71] = [
+const EVENTS: [Event; 72] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -24,6 +24,7 @@ const EVENTS: [Event; 71] = [
     ("not_kept", None, "NotKeptBody"),
     ("left", None, "LeftBody"),
     ("unheard", None, "UnheardBody"),
+    ("deliveries", None, "DeliveriesBody"),
     ("fault", None, "FaultBody"),
     ("entry", None, "EntryBody"),
     ("sync", None, "SyncBody"),

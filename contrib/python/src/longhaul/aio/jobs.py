@@ -164,12 +164,13 @@ async def verify(
     at: Optional[Location] = None,
     memory: Optional[Size] = None,
     queue: Optional[Location] = None,
+    **options: Unpack[TrustOptions],
 ) -> Verification:
-    """Reads back what a campaign has delivered to this host, as `longhaul.jobs.verify`."""
+    """Reads back what a campaign has delivered, as `longhaul.jobs.verify`."""
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     places = {"at": at, "memory": memory, "queue": queue}
-    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places}))
+    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places, **options}))
 
 
 def run(

@@ -153,6 +153,26 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
 }
 
 #[tokio::test]
+async fn the_addresses_of_a_host_are_looked_up_and_judged_anew_before_each_further_session() {
+    let mut scene = Scene::new();
+    let mut judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
+    let client = scene.issuer.public();
+    // As if the name had led elsewhere then.
+    judged.addresses = vec![([192, 0, 2, 1], 99).into()];
+    judged.find_again(&scene.daemon, client).await.unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(judged.addresses, [([127, 0, 0, 1], 99).into()]);
+    // As if it led now to where this daemon may not dial.
+    let dial = rules(&["192.0.2.0/24:99"]);
+    scene.daemon.live.abroad = Some(Arc::new(Abroad { identity: scene.own.clone(), dial }));
+    let refused = judged.find_again(&scene.daemon, client).await.err().map(|fault| fault.code);
+    assert_eq!(refused, Some(FaultCode::Denied));
+    // Its place among the orders went with that, and is taken anew.
+    let dial = rules(&["127.0.0.1:99"]);
+    scene.daemon.live.abroad = Some(Arc::new(Abroad { identity: scene.own.clone(), dial }));
+    assert!(judged.find_again(&scene.daemon, client).await.is_ok() && judged.place.is_some());
+}
+
+#[tokio::test]
 async fn an_order_has_no_further_session_once_its_client_is_a_user_of_the_host_or_the_daemon_drains() {
     let mut scene = Scene::new();
     let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));

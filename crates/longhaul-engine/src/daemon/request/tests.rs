@@ -3,7 +3,7 @@
 
 use longhaul_core::{ChunkSize, Preserve, RelPath, Role, Word, hint};
 use longhaul_net::Identity;
-use longhaul_proto::wire::message::{Flow, Protect};
+use longhaul_proto::wire::message::{Flow, Protect, RequestPart};
 use tokio::io::{AsyncWriteExt, duplex};
 
 use super::*;

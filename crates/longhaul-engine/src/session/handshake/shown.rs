@@ -1,5 +1,6 @@
 //! Shows behind the hello of an initiator that sends: a claim on a shard, the name of a dataset;
-//! behind any hello of a transfer an order; and before one a grant.
+//! behind any hello of a transfer an order; and before one a grant. A hello that lists may ask for
+//! something else than names.
 //!
 //! In: bits of a hello, and the messages around it. Out: [`Shown`] to the acceptor, and to the
 //! initiator whether its acceptor does what was asked. It keeps no claim, stages nothing, judges no
@@ -7,12 +8,12 @@
 
 use std::time::Duration;
 
-use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, ShardClaim, hint};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, Hash32, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows,
-    Hello, Order, Request, Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_ORDER_SKILLS, CAP_READING, CAP_REMOVAL,
+    CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request, Transfer, Welcome,
 };
 
 use super::{answer, unexpected};
@@ -38,6 +39,13 @@ pub(crate) struct Shown {
     pub(crate) removes: bool,
     /// Whether it asks where a directory lies, and for no names.
     pub(crate) locates: bool,
+    /// Whether it has files read where they lie, and asks for no names.
+    pub(crate) reads: bool,
+    /// Whether it asks what is known here to do with orders, and for no roots.
+    pub(crate) asks_skills: bool,
+    /// The digest of the list of names that its grant is for, once that was honoured. `None`: it is
+    /// bound to none. No message says it.
+    pub(crate) list: Option<Hash32>,
 }
 
 impl Shown {
@@ -49,7 +57,9 @@ impl Shown {
         let removes = if self.removes { CAP_REMOVAL } else { 0 };
         let locates = if self.locates { CAP_WHEREABOUTS } else { 0 };
         let part = if self.part.is_some() { CAP_DATASET_PART } else { 0 };
-        let announced = claim | dataset | part | order | removes | locates;
+        let reads = if self.reads { CAP_READING } else { 0 };
+        let skills = if self.asks_skills { CAP_ORDER_SKILLS } else { 0 };
+        let announced = claim | dataset | part | order | removes | locates | reads | skills;
         match hello {
             Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
@@ -105,7 +115,9 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let order = if caps & CAP_ORDER != 0 { Some(hear_order(reader, request).await?) } else { None };
     let removes = caps & CAP_REMOVAL != 0 && matches!(request, Request::Roots | Request::List { .. });
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
-    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates })
+    let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
+    let asks_skills = caps & CAP_ORDER_SKILLS != 0 && matches!(request, Request::Roots);
+    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates, reads, asks_skills, list: None })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.

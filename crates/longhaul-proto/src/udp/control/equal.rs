@@ -6,7 +6,7 @@
 use super::alone::{AloneFinding, AloneProbe};
 use super::losses::LossVerdict;
 use super::rounds::ROUND_SHORTEST;
-use super::{QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
+use super::{QueueDip, UdpControl, UdpPhase};
 use crate::time::Timestamp;
 
 /// The window, in packets.
@@ -17,17 +17,31 @@ pub(super) struct EqualWindow {
     reno: f64,
     /// Seconds since the cut.
     age: f64,
-    /// The window.
-    pub(super) packets: f64,
+    /// The window, and bytes of a packet of it.
+    packets: f64,
+    packet: f64,
     /// Whether others are there at all.
     pub(super) probe: AloneProbe,
 }
 
 impl EqualWindow {
-    /// A window of so many packets, as if it had been cut to that.
-    pub(super) fn at(packets: f64) -> EqualWindow {
-        let packets = packets.max(PACKETS_LEAST);
-        EqualWindow { highest: packets, reno: packets, age: 0.0, packets, probe: AloneProbe::default() }.settled()
+    /// A window of so many bytes, in packets of `packet` bytes, as if it had been cut to that.
+    pub(super) fn at(bytes: f64, packet: f64) -> EqualWindow {
+        let packets = (bytes / packet).max(PACKETS_LEAST);
+        EqualWindow { highest: packets, reno: packets, age: 0.0, packets, packet, probe: AloneProbe::default() }
+            .settled()
+    }
+
+    /// Bytes of the window.
+    pub(super) fn bytes(&self) -> f64 {
+        self.packets * self.packet
+    }
+
+    /// Counts the same window in packets of so many bytes from now on.
+    fn count_in(&mut self, packet: f64) {
+        let part = self.packet / packet;
+        (self.highest, self.reno, self.packets) = (self.highest * part, self.reno * part, self.packets * part);
+        self.packet = packet;
     }
 
     /// At its plateau: neither cut nor growing fast.
@@ -36,10 +50,10 @@ impl EqualWindow {
     }
 
     /// More was lost than the path loses by itself; so much that a window of no more than `most`
-    /// packets is carried, or that is infinite.
+    /// bytes is carried, or that is infinite.
     pub(super) fn cut(&mut self, most: f64) {
         self.highest = if self.packets < self.highest { self.packets * (1.0 + CUT) / 2.0 } else { self.packets };
-        self.packets = (self.packets * CUT).min(most).max(PACKETS_LEAST);
+        self.packets = (self.packets * CUT).min(most / self.packet).max(PACKETS_LEAST);
         (self.reno, self.age) = (self.packets, 0.0);
     }
 
@@ -63,14 +77,15 @@ impl UdpControl {
     /// One cubic flow's window.
     pub(super) fn share_equally(&mut self, now: Timestamp, queue: f64, verdict: LossVerdict, seconds: f64) {
         let rtt = self.lanes.round_trip();
+        self.equal.count_in(self.lanes.datagram_bytes);
         if verdict == LossVerdict::Excess {
-            self.equal.cut(self.losses.deep * rtt / WINDOW_PACKET);
+            self.equal.cut(self.losses.deep * rtt);
             self.losses.pardon = (rtt / seconds).ceil() as u32 + 1;
         } else if self.pace.limited.is_none() {
             self.equal.grow(seconds, rtt);
         }
         // The queue is that of a round trip ago: all who follow it at once make it swing.
-        let rate = self.equal.packets * WINDOW_PACKET / (self.lanes.base() + queue).max(1e-4);
+        let rate = self.equal.bytes() / (self.lanes.base() + queue).max(1e-4);
         let part = match verdict {
             LossVerdict::Excess => 1.0,
             LossVerdict::Own if self.equal.probe.is_on() => 0.0,
@@ -129,4 +144,4 @@ const ROUNDS_EQUAL: u32 = 10;
 const CALM: f64 = 0.6;
 const CALM_LEAST: f64 = 1.0;
 /// The part of a new rate of a window that is taken each round.
-const EQUAL_FOLLOWS: f64 = 0.3;
+const EQUAL_FOLLOWS: f64 = 0.5;

@@ -38,6 +38,8 @@ pub(super) struct LossJudge {
     deep_age: u32,
     /// Packets of rounds that had too few to be judged alone, and those of them that were lost.
     few: [f64; 2],
+    /// Packets since one was lost while less was sent than the path carries.
+    pub(super) clean: f64,
     /// Rounds for which losses do not count: they belong to what was answered already.
     pub(super) pardon: u32,
 }
@@ -68,6 +70,7 @@ impl LossJudge {
             deep,
             deep_age: u32::MAX,
             few: [0.0; 2],
+            clean: 0.0,
             pardon: 0,
         }
     }
@@ -84,6 +87,7 @@ impl LossJudge {
         (learns, uneven): (f64, f64),
         (borne, spare): (f64, f64),
     ) -> LossVerdict {
+        let (borne, spare) = self.less_borne(borne, spare);
         let packets = round.packets + round.lost;
         let expected = OWN_LOSS_ROOM * self.own * packets;
         let noise = SIGMAS * (expected + spare).sqrt();
@@ -91,7 +95,9 @@ impl LossJudge {
         self.stood = if queue > STANDING { STOOD_ROUNDS } else { self.stood.saturating_sub(1) };
         let stands = self.stood > 0;
         self.empty = if queue < EMPTY && round.limited.is_none() { self.empty.saturating_add(1) } else { 0 };
-        self.learn(round, (learns, uneven));
+        if !self.look_clean(round, learns.max(uneven)) {
+            self.learn(round, (learns, uneven));
+        }
         if self.pardon > 0 {
             (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
             return LossVerdict::Own;
@@ -116,6 +122,33 @@ impl LossJudge {
         }
         (self.overflow, self.sum, self.run) = (0.0, 0.0, [0.0; 4]);
         LossVerdict::Excess
+    }
+
+    /// Whether a path that lost nothing for long loses nothing by itself.
+    pub(super) fn is_clean(&self) -> bool {
+        self.clean > CLEAN_PACKETS && self.own < CLEAN_OWN
+    }
+
+    /// Less is borne where many packets came and none was lost: what is lost there is overflow.
+    fn less_borne(&self, borne: f64, spare: f64) -> (f64, f64) {
+        let least = if self.clean > CLEAN_PACKETS { CLEAN_SPARE } else { f64::INFINITY };
+        (borne.min(CLEAN_CHANCE / self.clean.max(1.0)), spare.min(least))
+    }
+
+    /// Counts packets of a round in which less was sent than the path carries. Whether its losses
+    /// are those of a clean path: a queue of others, and not to be learned for the path's own,
+    /// unless they come again and again.
+    fn look_clean(&mut self, round: &UdpRound, learns: f64) -> bool {
+        if learns <= 0.0 || self.stood > 0 || self.pardon > 0 {
+            return false;
+        }
+        if round.lost == 0.0 {
+            self.clean = (self.clean + round.packets).min(CLEAN_MOST);
+            return false;
+        }
+        let was_clean = self.clean > CLEAN_PACKETS;
+        self.clean = if was_clean { self.clean * CLEAN_KEPT } else { 0.0 };
+        was_clean
     }
 
     /// Learns the path's own loss from a round, or from as many as have packets enough.
@@ -153,6 +186,16 @@ impl LossJudge {
     }
 }
 
+/// Packets in a row that show a path to lose nothing by itself, how many are remembered, and the
+/// part of them after a round with a loss; the most that it may seem to lose for all that.
+const CLEAN_PACKETS: f64 = 1000.0;
+const CLEAN_MOST: f64 = 10_000.0;
+const CLEAN_KEPT: f64 = 0.25;
+const CLEAN_OWN: f64 = 0.003;
+/// Losses that may have been missed by chance among these packets, and packets whose loss is chance
+/// there: three deviations of this are 1.5.
+const CLEAN_CHANCE: f64 = 3.0;
+const CLEAN_SPARE: f64 = 0.25;
 /// How much more than the path's own loss is its own, as losses come unevenly.
 const OWN_LOSS_ROOM: f64 = 1.5;
 const OWN_LOST_MOST: f64 = 0.1;

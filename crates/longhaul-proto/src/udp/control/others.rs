@@ -71,6 +71,11 @@ impl OtherFlows {
         self.is_late |= had_queue || self.met > 0.0 && self.met < MET * capacity;
     }
 
+    /// Whether others were there before this session, as far as is known.
+    pub(super) fn came_first(&self) -> bool {
+        self.is_late
+    }
+
     /// Whether others were felt in the last minute.
     pub(super) fn were_here(&self) -> bool {
         self.since < REMEMBERED

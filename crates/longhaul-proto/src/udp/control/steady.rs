@@ -8,7 +8,7 @@ use longhaul_core::PathShare;
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
 use super::others::OVERFLOW_ROUNDS;
-use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase, WINDOW_PACKET};
+use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
 use crate::time::Timestamp;
 
 impl UdpControl {
@@ -32,6 +32,7 @@ impl UdpControl {
             if queue < 2.0 * self.target() {
                 self.delay.aim = (self.delay.aim * AIM_CUT).max(AIM_LEAST);
             }
+            self.note_overflow(queue);
             self.note_full();
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             let rate = self.pace.rate.min(self.carried.most()) * cut;
@@ -39,7 +40,10 @@ impl UdpControl {
             self.delay.step = STEP_FIRST;
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
+            let before = self.pace.rate;
             self.by_delay(queue);
+            let most = self.delay.shallow.most(self.lanes.round_trip(), self.lanes.datagram_bytes);
+            self.pace.rate = self.pace.rate.min(most.max(before));
         }
         let is_lost = verdict == LossVerdict::Excess && (has_less || stands);
         if self.pace.limited.is_none() {
@@ -48,11 +52,11 @@ impl UdpControl {
         }
         self.others.note_first(self.lanes.first(), self.lanes.base(), self.carried.highest());
         // A window of few packets is none.
-        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST * WINDOW_PACKET;
+        let is_wide = self.pace.rate * self.lanes.round_trip() > WINDOW_LEAST;
         let is_free = self.pace.limited.is_none() && is_wide;
         if self.share == PathShare::Fair && is_free && self.others.pressed > PRESSED {
             let rate = self.others.claim(self.carried.highest(), self.carried.recent());
-            self.equal = EqualWindow::at(rate * self.lanes.round_trip() / WINDOW_PACKET);
+            self.equal = EqualWindow::at(rate * self.lanes.round_trip(), self.lanes.datagram_bytes);
             self.enter(UdpPhase::Equal);
             self.losses.pardon = PARDON;
             self.pace.rate = rate;
@@ -69,8 +73,12 @@ impl UdpControl {
             // While a queue stands, what is delivered is what there is for this session; but after
             // a cut it is, for a while, what was before.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
+            // ... and who came to others grows faster meanwhile, or it would be equal after a minute.
+            let is_less = !is_polite && queue < target && patience > 1.0 && self.others.came_first();
+            let less = ((patience - PATIENCE_OF_TWO) / (PATIENCE.1 - PATIENCE_OF_TWO)).clamp(0.0, 1.0);
+            let (gain, step) = if is_less { (gain * (1.0 + less), STEP_LESS) } else { (gain, STEP_FIRST) };
             let over = (queue - target) / self.lanes.base().max(self.lanes.round_trip() / 2.0);
-            let up = if is_limited { 0.0 } else { -STEP_FIRST };
+            let up = if is_limited { 0.0 } else { -step };
             let recent = if is_limited { self.pace.rate } else { self.carried.recent() / (1.0 - self.losses.own) };
             let from =
                 if self.losses.pardon > 0 || self.others.were_here() { recent.min(self.pace.rate) } else { recent };
@@ -136,6 +144,9 @@ const STANDS: f64 = 0.3;
 /// The rate that waits for just that queue, and how much shorter and longer others do.
 const RATE_USUAL: f64 = 125e6;
 const PATIENCE: (f64, f64) = (0.5, 2.0);
+/// ... how long those do that share a path by two; and the largest step of who has less.
+const PATIENCE_OF_TWO: f64 = 1.41;
+const STEP_LESS: f64 = 0.04;
 /// How much less is sent for a queue that is longer by a round trip, and at most.
 const YIELD: (f64, f64) = (0.3, 0.2);
 const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
@@ -159,8 +170,8 @@ const PRESSES: f64 = 1.65;
 /// The part of the rate that is left when more is lost than may be.
 const CUT: f64 = 0.85;
 const POLITE_CUT: f64 = 0.7;
-/// Packets of the smallest window of a cubic flow that is begun with.
-const WINDOW_LEAST: f64 = 10.0;
+/// Bytes of the smallest window of a cubic flow that is begun with.
+const WINDOW_LEAST: f64 = 14720.0;
 const AIM_CUT: f64 = 0.7;
 const AIM_LEAST: f64 = 0.2;
 const AIM_GROWS: f64 = 1.005;

@@ -10,6 +10,7 @@ mod flow;
 mod limiting;
 mod listing;
 mod opening;
+mod reading;
 mod removal;
 mod targets;
 mod third_party;
@@ -22,6 +23,7 @@ pub use flow::*;
 pub use limiting::*;
 pub use listing::*;
 pub use opening::*;
+pub use reading::*;
 pub use removal::*;
 pub use targets::*;
 pub use third_party::*;
@@ -244,6 +246,16 @@ messages! {
     /// Initiator that sends, right behind the name of a dataset and where its hello says so: the
     /// part of a campaign's dataset that this session brings.
     54 DatasetPart(DatasetPart) Verdict,
+    /// Either, behind a request to list a path whose hello says that files are to be read: an order
+    /// of the initiator, or what the acceptor found.
+    55 Reading(ReadingWord) Page,
+    /// Initiator, right behind an order whose grant names a list: the next part of that.
+    56 OrderListPart(OrderListPart) Verdict,
+    /// Acceptor, in answer to a request to list roots whose hello asks for this alone: what it
+    /// knows to do with orders.
+    57 OrderSkills(OrderSkills) Page,
+    /// Initiator, once it is told that an order which it left goes on: it shall not.
+    58 OrderStop(OrderStop) Verdict,
 }
 
 impl Message {

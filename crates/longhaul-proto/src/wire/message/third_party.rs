@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use longhaul_core::filter::Rule;
 use longhaul_core::{
-    ChunkSize, DatasetName, Fault, FaultCode, Hash32, IfExists, Loss, PlainText, RelPath, Sums, Transport, Word,
+    ChunkSize, DatasetName, Fault, FaultCode, Hash32, IfExists, Loss, Mtime, PlainText, RelPath, Sums, Transport, Word,
 };
 
 use super::{Limited, Placing, Protect};
@@ -23,6 +23,11 @@ pub const CAP_ORDER: u64 = 1 << 21;
 /// Bit of [`Welcome::caps`](super::Welcome::caps): the session runs by the grant that was shown
 /// before the hello, and by no right of the initiator's own.
 pub const CAP_BY_GRANT: u64 = 1 << 22;
+
+/// Bit of [`Hello::caps`](super::Hello::caps), beside a request to list roots: no roots are asked
+/// for but what the acceptor knows to do with orders. One that knows the bit answers with
+/// [`OrderSkills`], any other with a listing.
+pub const CAP_ORDER_SKILLS: u64 = 1 << 28;
 
 /// An order to fetch the sources of a grant from the daemon that it is for; or to send there what
 /// is asked for.
@@ -57,6 +62,60 @@ pub struct OrderPlace {
     pub if_exists: IfExists,
     /// The name under which all files shall appear together. `None`: each appears when it is done.
     pub dataset: Option<DatasetName>,
+}
+
+/// The next part of the list of an order whose grant names one by its digest. Parts stand right
+/// behind the order; all but the last have [`ORDER_LIST_NAMES_MAX`] names, or 16 KiB of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderListPart {
+    /// Its names, each behind the one before by its components, none beneath another.
+    pub names: Vec<OrderListName>,
+    /// Whether it is the last part.
+    pub last: bool,
+}
+
+/// A name of the list of an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderListName {
+    /// Its path beneath the one source of the grant.
+    pub path: RelPath,
+    /// The file that is expected under it: another one is refused as changed.
+    pub expected: OrderExpected,
+}
+
+/// The file that is expected under a name of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderExpected {
+    /// Any, or a directory with all that lies in it.
+    Anything,
+    /// A regular file of this length in bytes and, if that is known, of this time.
+    File {
+        /// Its length.
+        bytes: u64,
+        /// Its time. `None`: any.
+        mtime: Option<Mtime>,
+    },
+    /// A symbolic link, to anywhere.
+    Link,
+}
+
+/// Names of one part of the list of an order, at most.
+pub const ORDER_LIST_NAMES_MAX: usize = 1024;
+
+/// The things that an acceptor knows to do with orders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderSkills {
+    /// Whether it honours grants that name a list, and takes orders with such.
+    pub lists: bool,
+    /// Whether an order that was left can be stopped.
+    pub stops: bool,
+}
+
+/// An order that its client left, and asked about by its name, is to be stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderStop {
+    /// The name of the order.
+    pub id: [u8; 16],
 }
 
 /// An order was taken: the acceptor begins to carry it out.

@@ -140,7 +140,13 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     }
     let OutputOptions { detach, attach, dialler, .. } = &transfer.output;
     if *detach || attach.is_some() || dialler.is_some() {
-        return refuse("a campaign is between this host and others", "leave --detach, --attach and --dialler out");
+        return refuse(
+            "movers follow what they move to its end, and the destination dials",
+            "leave --detach, --attach and --dialler out",
+        );
+    }
+    if !transfer.writes.also.is_empty() {
+        return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
     }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
@@ -171,11 +177,7 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        let why = "campaigns between two other hosts are not built yet";
-        return Err(Error::Combination {
-            why,
-            hint: "run the mover on one of the two hosts, and name its directory; 'longhaul copy' goes from daemon to daemon",
-        });
+        refuse_between(&settings)?;
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
@@ -209,6 +211,25 @@ fn refuse_dataset((to, name): (&CampaignPlace, &DatasetName), settings: &Setting
     let why = format_args!("'{shown}' stands already: a dataset takes a name that is free");
     let fault = Fault::new(FaultCode::Exists, Blame::Local, why).about(&shown);
     Err(fault.hint_in_words("choose another name, or keep the old one beside it with --if-exists replace").into())
+}
+
+/// Refuses what only the host of the sources could do, or that of the destination, of which movers
+/// of a campaign between two daemons are neither.
+fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    if settings.keys.peer_key.is_some() {
+        let why = "--peer-key is the key of one daemon, and two are named";
+        return refuse(why, "trust both: longhaul key trust HOST[:PORT] KEY");
+    }
+    if !settings.engine.paths.is_empty() {
+        let why = "--path names addresses of this host, and no byte of a campaign between two daemons passes it";
+        return refuse(why, "leave it out");
+    }
+    if settings.engine.metadata.accounts != Default::default() {
+        let why = "a mapping of accounts is applied at a host that sends or receives, and this one does neither";
+        return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
+    }
+    Ok(())
 }
 
 /// Refuses sources whose names would be the same at the destination, or might be: one would take

@@ -174,11 +174,15 @@ fn needs_keys(
 }
 
 /// The keys of a run: what it was given itself counts more than what a campaign keeps.
-struct RunKeys {
-    given: Keys,
-    places: Places,
-    talker: Talker,
-    asking: Asking,
+pub(super) struct RunKeys {
+    /// The keys that it was given.
+    pub(super) given: Keys,
+    /// Where keys lie that nobody named.
+    pub(super) places: Places,
+    /// Whom a daemon's key is told to.
+    pub(super) talker: Talker,
+    /// Whether somebody is asked about it now.
+    pub(super) asking: Asking,
 }
 
 impl RunKeys {

@@ -13,6 +13,7 @@ use longhaul_jobs::queue::verify_figures;
 use tokio::sync::watch;
 
 use super::add::parsed;
+use super::run::RunKeys;
 use super::{JobOutput, Named, queue_place};
 use crate::cli::job::JobVerifyArgs;
 use crate::commands::{Context, block_on};
@@ -22,25 +23,32 @@ use crate::jobs::{
     AbsenceUse, BadNews, ChangedUse, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver, VerifyOrders,
     VerifyUntil,
 };
-use crate::output::VerifyTold;
-use crate::settings::Talk;
+use crate::output::{Talker, VerifyTold};
+use crate::settings::{self, Layers, Talk};
 use crate::signals::{self, Asking, Hangup};
 use crate::values;
 
 /// Runs the verifier.
-pub(super) fn run(args: &JobVerifyArgs, talk: Talk, context: Context, telling: JobOutput) -> Result<Exit, Error> {
+pub(super) fn run(
+    (args, layers): (&JobVerifyArgs, &Layers),
+    talk: Talk,
+    context: Context,
+    telling: JobOutput,
+) -> Result<Exit, Error> {
+    let given = settings::keys(&args.keys, layers)?;
     let mut named = Named::find(&args.campaign, context)?;
     let orders = orders(args, &named)?;
     let (cycle, budget) = (orders.cycle, orders.budget);
     let place = queue_place(&args.campaign.queue.queue, context)?;
     let asking = Asking::default();
+    let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let (stop, halt) = watch::channel(None);
     signals::watch(asking.clone(), Hangup::Stops, move |code| {
         stop.send_replace(Some(code));
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
     let told = Arc::new(VerifyTelling(Mutex::new(Some(telling))));
-    let verifier = Verifier::new((SharedQueue::new(place.open()?), place.shelf()), orders, told.clone());
+    let verifier = Verifier::new((SharedQueue::new(place.open()?), place.shelf()), keys, orders, told.clone());
     let ended = block_on(verifier.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);

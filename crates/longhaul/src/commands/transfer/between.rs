@@ -35,7 +35,7 @@ pub(super) fn check(ends: &Ends, settings: &TransferSettings) -> Result<(), Erro
     Ok(())
 }
 
-/// The command line that goes on with a copy: a copy that was waited for is given anew.
+/// The command line that goes on with a copy: one that was waited for, or stopped, is given anew.
 pub(super) fn to_repeat(line: &[OsString]) -> Vec<OsString> {
     let mut words = Vec::new();
     let mut line = line.iter();
@@ -46,7 +46,7 @@ pub(super) fn to_repeat(line: &[OsString]) -> Vec<OsString> {
             words.extend(line.by_ref().cloned());
         } else if bytes == b"--attach" {
             line.next();
-        } else if !bytes.starts_with(b"--attach=") {
+        } else if !bytes.starts_with(b"--attach=") && bytes != b"--stop" {
             words.push(word.clone());
         }
     }
@@ -64,6 +64,7 @@ mod tests {
         for (line, want) in [
             ("copy --attach 00ff lh://a/x lh://b/y", "copy lh://a/x lh://b/y"),
             ("copy lh://a/x lh://b/y --attach=00ff", "copy lh://a/x lh://b/y"),
+            ("copy --attach 00ff --stop lh://a/x lh://b/y", "copy lh://a/x lh://b/y"),
             ("copy --detach lh://a/x lh://b/y", "copy --detach lh://a/x lh://b/y"),
             ("copy -- --attach b", "copy -- --attach b"),
         ] {

@@ -1,32 +1,18 @@
 //! Some files of a shard: a look at each, and a reading of those that look as they were delivered.
 //!
 //! In: names with what is known of them. Out: which of them are well, bad, or read for the first
-//! time. The engine reads and hashes, past the page cache and at a rate, as it does for `check`.
-//! Must not know the queue.
-
-#![allow(clippy::disallowed_methods, reason = "only lengths, times and targets of links are looked at")]
-
-use std::collections::BTreeMap;
-use std::fs::{read_link, symlink_metadata};
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+//! time. `ground` looks and reads, here or at a daemon. Must not know the queue.
 
 use longhaul_core::clock::Clock;
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, Hash32, Mtime, PathList, PlainText, RelPath};
-use longhaul_engine::{
-    Event, FileEvent, FileStatus, LocalSource, Observer, RATE_MIN, Settings, Stop, StopTrigger, digest_sources,
-};
+use longhaul_core::{ByteCount, Fault, FaultCode, Hash32, Mtime, PlainText, RelPath};
+use longhaul_engine::{FoundThing, Stop, StopTrigger};
 use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 use longhaul_manifest::{Item, ItemKind};
 
+use super::ChangedUse;
 use super::shard::{NamesBatch, ShardFiles, TimesKept};
-use super::{ChangedUse, blocking};
 use crate::jobs::mover::Halt;
-use crate::jobs::spec::beneath;
 
 /// The rules by which files are read.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +50,6 @@ enum Glance {
     Bad(BadKind, String),
 }
 
-/// A file that was read: its length and digest, or the words of the failure.
-type FileRead = Result<(u64, Hash32), PlainText>;
-
 /// Looks at a batch, and reads it. `None`: it was stopped.
 ///
 /// # Errors
@@ -78,16 +61,23 @@ pub(super) async fn read(
     mut stopping: Halt,
 ) -> Result<Option<BatchFindings>, Fault> {
     let (trigger, stop) = Stop::new();
-    let guard = StopsAtEnd(trigger);
-    let looked = look_at_all(files, batch.items.clone()).await?;
+    let _guard = StopsAtEnd(trigger);
+    tokio::select! {
+        findings = findings(files, batch, rules, &stop) => findings.map(Some),
+        _ = stopping.wait_for(Option::is_some) => Ok(None),
+    }
+}
+
+async fn findings(
+    files: &ShardFiles,
+    batch: &NamesBatch,
+    rules: ReadRules,
+    stop: &Stop,
+) -> Result<BatchFindings, Fault> {
+    let looked = look_at_all(files, batch.items.clone(), stop).await?;
     let read = looked.iter().filter(|(item, look)| item.is_file() && matches!(look, Glance::Alike));
     let names: Vec<RelPath> = read.map(|(item, _)| item.path.clone()).collect();
-    let digests = digests(&files.top, names, rules, stop);
-    let digests = tokio::select! {
-        digests = digests => digests?,
-        _ = stopping.wait_for(Option::is_some) => return Ok(None),
-    };
-    drop(guard);
+    let digests = files.ground.read(names, rules, stop).await?;
     let mut findings = BatchFindings { files: looked.len() as u64, ..BatchFindings::default() };
     let mut again = Vec::new();
     for (item, look) in looked {
@@ -98,7 +88,7 @@ pub(super) async fn read(
         }
     }
     // It may have been written to while it was read.
-    for (item, look) in look_at_all(files, again).await? {
+    for (item, look) in look_at_all(files, again, stop).await? {
         match (look, digests.get(&item.path)) {
             (Glance::Bad(kind, why), _) => findings.note_bad(&item, kind, why, rules),
             (Glance::Alike, Some(Ok((bytes, b3)))) => findings.compare(&item, (*bytes, *b3), files.known(&item), rules),
@@ -109,7 +99,7 @@ pub(super) async fn read(
             }
         }
     }
-    Ok(Some(findings))
+    Ok(findings)
 }
 
 /// Stops a reading that nobody waits for any more.
@@ -134,8 +124,13 @@ impl BatchFindings {
     }
 
     fn compare(&mut self, item: &Item, (bytes, b3): (u64, Hash32), known: Option<Hash32>, rules: ReadRules) {
-        self.bytes += bytes;
+        // A daemon may say anything.
+        self.bytes = self.bytes.saturating_add(bytes);
         match known {
+            _ if matches!(item.kind, ItemKind::File { bytes: Some(given) } if given != bytes) => {
+                let why = format!("{bytes} bytes of it were read, and it was delivered with {}", item.bytes());
+                self.note_bad(item, BadKind::Unread, why, rules);
+            }
             Some(known) if known != b3 => {
                 let hex = |digest: Hash32| blake3::Hash::from_bytes(digest).to_hex().to_string();
                 let why = format!("its BLAKE3 is {}, and was {}", hex(b3), hex(known));
@@ -150,20 +145,21 @@ impl BatchFindings {
     }
 }
 
-async fn look_at_all(files: &ShardFiles, items: Vec<Item>) -> Result<Vec<(Item, Glance)>, Fault> {
-    let (top, keeps_times) = (files.top.clone(), files.keeps_times);
-    blocking(move || {
-        let looked = items.into_iter().map(|item| (glance(&top, &item, keeps_times), item));
-        looked.map(|(look, item)| (item, look)).collect()
-    })
-    .await
+async fn look_at_all(files: &ShardFiles, items: Vec<Item>, stop: &Stop) -> Result<Vec<(Item, Glance)>, Fault> {
+    let names = items.iter().map(|item| item.path.clone()).collect();
+    let found = files.ground.look(names, stop).await?;
+    let looked = items.into_iter().zip(found).map(|(item, found)| {
+        let look = glance(found, &item, files.keeps_times);
+        (item, look)
+    });
+    Ok(looked.collect())
 }
 
-/// Looks at a name. A file with the time that it was delivered with, and not with the length, was
-/// written by nobody: it is damaged.
-fn glance(top: &Path, item: &Item, times: TimesKept) -> Glance {
+/// Judges what has a name. A file with the time that it was delivered with, and not with the
+/// length, was written by nobody: it is damaged.
+fn glance(found: FoundThing, item: &Item, times: TimesKept) -> Glance {
     let given = item.mtime.filter(|_| times == TimesKept::Yes);
-    let (seen, why) = match seen(top, item) {
+    let (seen, why) = match seen(found, item) {
         Seen::Alike => return Glance::Alike,
         Seen::Bad(kind, why) => return Glance::Bad(kind, why),
         Seen::File(seen, why) => (seen, why),
@@ -186,87 +182,33 @@ enum Seen {
     Bad(BadKind, String),
 }
 
-fn seen(top: &Path, item: &Item) -> Seen {
-    let place = beneath(top, &item.path);
-    let found = match symlink_metadata(&place) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Seen::Bad(BadKind::Lost, "nothing stands under its name".to_owned());
-        }
-        Err(error) => return Seen::Bad(BadKind::Unread, error.to_string()),
-        Ok(found) => found,
-    };
+fn seen(found: FoundThing, item: &Item) -> Seen {
     let other_kind = || Seen::Bad(BadKind::Changed, "it has become another kind of file".to_owned());
-    match &item.kind {
-        ItemKind::File { .. } if !found.is_file() => other_kind(),
-        ItemKind::File { bytes } => {
-            let other = bytes.filter(|bytes| *bytes != found.len());
-            let why = other.map(|bytes| format!("it has {} bytes, and was delivered with {bytes}", found.len()));
-            Seen::File(Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()), why)
+    match (&item.kind, found) {
+        (_, FoundThing::Absent) => Seen::Bad(BadKind::Lost, "nothing stands under its name".to_owned()),
+        (_, FoundThing::Failed(fault)) => Seen::Bad(BadKind::Unread, fault.message.to_string()),
+        (ItemKind::File { bytes }, FoundThing::File { bytes: len, mtime }) => {
+            let other = bytes.filter(|bytes| *bytes != len);
+            let why = other.map(|bytes| format!("it has {len} bytes, and was delivered with {bytes}"));
+            Seen::File(mtime, why)
         }
-        ItemKind::Link { .. } if !found.is_symlink() => other_kind(),
-        ItemKind::Link { target } => match read_link(&place) {
-            Ok(shown) if shown.as_os_str().as_bytes() == target => Seen::Alike,
-            Ok(_) => Seen::Bad(BadKind::Changed, "it leads elsewhere".to_owned()),
-            Err(error) => Seen::Bad(BadKind::Unread, error.to_string()),
-        },
-        ItemKind::Dir => Seen::Alike,
-    }
-}
-
-/// Reads files, as fast as the budget allows.
-async fn digests(
-    top: &Path,
-    names: Vec<RelPath>,
-    rules: ReadRules,
-    stop: Stop,
-) -> Result<BTreeMap<RelPath, FileRead>, Fault> {
-    // No list would mean everything.
-    if names.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let defaults = Settings::default();
-    let settings = Settings {
-        files_from: Some(Arc::new(PathList::new(&names))),
-        rate: rules.budget.map(|rate| rate.max(RATE_MIN)),
-        memory: rules.memory.unwrap_or(defaults.memory),
-        ..defaults
-    };
-    let (heard, top) = (Arc::new(ReadFiles::default()), PathBuf::from(top));
-    let observer = Arc::clone(&heard);
-    let runtime = tokio::runtime::Handle::current();
-    // On a thread of its own: it must not wait while something here waits for the queue's file.
-    let reading = tokio::task::spawn_blocking(move || {
-        runtime.block_on(digest_sources(vec![LocalSource::contents(&top)], settings, observer, stop))
-    });
-    let report = reading.await.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))?;
-    match report.fault {
-        Some(fault) => Err(fault),
-        None => Ok(std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner))),
-    }
-}
-
-/// Hears of the files that the engine reads.
-#[derive(Default)]
-struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
-
-impl Observer for ReadFiles {
-    fn event(&self, event: Event) {
-        let Event::File(FileEvent { path, status, bytes, b3, .. }) = event else { return };
-        let read = match (status, b3) {
-            (FileStatus::Failed(fault), _) => Err(fault.message),
-            (_, Some(b3)) => Ok((bytes, b3)),
-            (_, None) => return,
-        };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
+        (ItemKind::Link { target }, FoundThing::Link { target: shown }) if shown == *target => Seen::Alike,
+        (ItemKind::Link { .. }, FoundThing::Link { .. }) => {
+            Seen::Bad(BadKind::Changed, "it leads elsewhere".to_owned())
+        }
+        (ItemKind::File { .. } | ItemKind::Link { .. }, _) => other_kind(),
+        (ItemKind::Dir, _) => Seen::Alike,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use longhaul_core::RelPath;
 
+    use super::super::ground::thing_here;
     use super::*;
 
     #[test]
@@ -279,7 +221,7 @@ mod tests {
         let mtime = Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap());
         let item = Item::file(RelPath::new("f").unwrap(), Some(5), Default::default());
         let item = Item { mtime: Some(mtime), ..item };
-        let look = |times| match glance(dir.path(), &item, times) {
+        let look = |times| match glance(thing_here(dir.path(), &item.path), &item, times) {
             Glance::Alike => None,
             Glance::Bad(kind, _) => Some(kind),
         };

@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 
@@ -44,14 +44,27 @@ pub(super) struct LossWatch {
     recent: VecDeque<bool>,
 }
 
-/// The mark by which DEST is known again: the number of its inode, as that of a directory on which
-/// nothing is mounted is another one.
+/// The mark by which DEST is known again.
 #[derive(Clone, Debug)]
 pub(super) struct DestinationMark {
-    /// The directory.
-    pub(super) dest: PathBuf,
+    /// The directory, for people.
+    pub(super) shown: String,
+    /// Its mark.
+    pub(super) mark: PlaceMark,
     /// The file that keeps the mark.
     pub(super) file: PathBuf,
+}
+
+/// The mark of a directory.
+#[derive(Clone, Debug)]
+pub(super) enum PlaceMark {
+    /// The number of the inode of this directory, as that of a directory on which nothing is
+    /// mounted is another one.
+    Inode(PathBuf),
+    /// The mark that its daemon tells, which is another one after each start of its host.
+    Told(String),
+    /// It has none: it is never known again.
+    Unknown,
 }
 
 impl LossWatch {
@@ -99,7 +112,11 @@ impl DestinationMark {
     }
 
     fn number(&self) -> io::Result<String> {
-        Ok(format!("{}\n", std::fs::metadata(&self.dest)?.ino()))
+        match &self.mark {
+            PlaceMark::Inode(dest) => Ok(format!("{}\n", std::fs::metadata(dest)?.ino())),
+            PlaceMark::Told(mark) => Ok(format!("{mark}\n")),
+            PlaceMark::Unknown => Err(ErrorKind::Unsupported.into()),
+        }
     }
 
     fn keep(&self) -> io::Result<()> {
@@ -119,7 +136,7 @@ impl DestinationMark {
 }
 
 fn doubted((absent, all): (u64, u64), mark: &DestinationMark) -> Fault {
-    let shown = Escaped(mark.dest.as_os_str().as_encoded_bytes()).to_string();
+    let shown = &mark.shown;
     let message = format_args!(
         "{absent} of the last {all} files are lost or cannot be read in '{shown}': nothing of them was recorded"
     );
@@ -147,7 +164,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dest = dir.path().join("dest");
         std::fs::create_dir(&dest).unwrap();
-        let mark = DestinationMark { dest: dest.clone(), file: dir.path().join("delivered/destination") };
+        let inode = PlaceMark::Inode(dest.clone());
+        let mark =
+            DestinationMark { shown: "dest".to_owned(), mark: inode, file: dir.path().join("delivered/destination") };
         let mut watch = LossWatch::default();
         let judge = |watch: &LossWatch, batch| watch.judge(batch, &mark, AbsenceUse::Doubted).is_ok();
         assert!(!judge(&watch, losses(1, 0)), "nothing tells that the disk is there");

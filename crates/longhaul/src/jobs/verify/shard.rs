@@ -14,23 +14,32 @@ use longhaul_jobs::Segment;
 use longhaul_jobs::queue::VerifyShard;
 use longhaul_manifest::{Algorithm, Item};
 
-use super::doubt::DestinationMark;
+use super::doubt::{DestinationMark, PlaceMark};
+use super::ground::FilesGround;
 use crate::jobs::records::{self, DigestOrigin, DigestRecord, KnownDigest};
 use crate::jobs::shelf::Shelf;
-use crate::jobs::spec::{CampaignPlace, CampaignSpec, beneath};
+use crate::jobs::spec::{CampaignKeys, CampaignPlace, CampaignSpec};
 
-/// The files of a shard.
+/// The files of a shard, where they stand.
 pub(super) struct ShardFiles {
-    /// The directory of this host beneath which they stand.
-    pub(super) top: PathBuf,
+    /// Where they stand.
+    pub(super) ground: FilesGround,
     /// Whether they were given their times.
     pub(super) keeps_times: TimesKept,
+    names: ShardNames,
+    mark: DestinationMark,
+}
+
+/// The names of a shard, and what is known of them.
+pub(super) struct ShardNames {
+    /// The path beneath the campaign's destination beneath which they stand.
+    pub(super) onto: RelPath,
+    keeps_times: TimesKept,
     items: Vec<Item>,
     given_up: BTreeSet<Vec<u8>>,
     record: DigestRecord,
     record_path: PathBuf,
     is_damaged: bool,
-    dest: PathBuf,
 }
 
 /// Whether files were given the times of their sources.
@@ -50,22 +59,17 @@ pub(super) struct NamesBatch {
     pub(super) end: u64,
 }
 
-impl ShardFiles {
-    /// Finds them beneath the campaign's destination.
+impl ShardNames {
+    /// Reads them.
     ///
     /// # Errors
     /// The fault of a campaign or a manifest that cannot be understood.
-    pub(super) fn open(
-        shelf: &Shelf,
-        segment: &Segment,
-        given: &VerifyShard,
-        dest: PathBuf,
-    ) -> Result<ShardFiles, Fault> {
+    pub(super) fn read(shelf: &Shelf, segment: &Segment, given: &VerifyShard) -> Result<ShardNames, Fault> {
         let spec = CampaignSpec::decode(&given.campaign.spec)?;
         let listing = shelf.listing((given.campaign.key, None), segment, given.shard.part)?;
         let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
         let source = spec.sources.get(listing.source).ok_or_else(missing)?;
-        let top = beneath(&dest, &source.onto);
+        let onto = source.onto.clone();
         let preserve = spec.settings.metadata.preserve;
         let mut items = listing.items;
         items.retain(|item| preserve.links || item.is_file());
@@ -76,20 +80,29 @@ impl ShardFiles {
             read => (read.map_err(|error| unread(&record_path, &error))?, false),
         };
         let keeps_times = if preserve.times { TimesKept::Yes } else { TimesKept::No };
-        Ok(ShardFiles { top, keeps_times, items, given_up, record, record_path, is_damaged, dest })
+        Ok(ShardNames { onto, keeps_times, items, given_up, record, record_path, is_damaged })
     }
 
+    /// The same where they stand: beneath a destination with this mark, which `shown` names.
+    pub(super) fn at(self, ground: FilesGround, (shown, mark): (String, PlaceMark)) -> ShardFiles {
+        let mark = DestinationMark { shown, mark, file: self.record_path.with_file_name("destination") };
+        ShardFiles { ground, keeps_times: self.keeps_times, names: self, mark }
+    }
+}
+
+impl ShardFiles {
     /// The next names, of so many bytes at most, but of one file at least.
     pub(super) fn batch(&self, from: u64, bytes_max: u64) -> NamesBatch {
-        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.items.len());
+        let names = &self.names;
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(names.items.len());
         let (mut items, mut bytes, mut end) = (Vec::new(), 0_u64, from);
-        for item in &self.items[from..] {
+        for item in &names.items[from..] {
             bytes = bytes.saturating_add(item.bytes());
             if items.len() >= BATCH_NAMES_MAX || bytes > bytes_max && !items.is_empty() {
                 break;
             }
             end += 1;
-            if !self.given_up.contains(item.path.as_bytes()) {
+            if !names.given_up.contains(item.path.as_bytes()) {
                 items.push(item.clone());
             }
         }
@@ -98,13 +111,14 @@ impl ShardFiles {
 
     /// Whether no name is left behind so many.
     pub(super) fn is_through(&self, entry: u64) -> bool {
-        entry >= self.items.len() as u64
+        entry >= self.names.items.len() as u64
     }
 
     /// The digest that a file had when it was delivered, or read first. `None`: it is not known.
     pub(super) fn known(&self, item: &Item) -> Option<Hash32> {
         let said = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
-        let noted = || self.record.get(&item.path).filter(|known| known.bytes == item.bytes()).map(|known| known.b3);
+        let noted =
+            || self.names.record.get(&item.path).filter(|known| known.bytes == item.bytes()).map(|known| known.b3);
         said.or_else(noted)
     }
 
@@ -115,42 +129,35 @@ impl ShardFiles {
         let fresh: Vec<_> =
             first.into_iter().map(|(path, bytes, b3)| (path, KnownDigest { bytes, b3, origin })).collect();
         for (path, known) in fresh.iter().cloned() {
-            self.record.note(path, known);
+            self.names.record.note(path, known);
         }
-        (self.record_path.clone(), fresh)
+        (self.names.record_path.clone(), fresh)
     }
 
     /// The fault of a record that is damaged.
     pub(super) fn damage(&self) -> Option<Fault> {
-        self.is_damaged.then(|| records::damaged(&self.record_path))
+        self.names.is_damaged.then(|| records::damaged(&self.names.record_path))
     }
 
     /// The mark of the destination.
     pub(super) fn mark(&self) -> DestinationMark {
-        DestinationMark { dest: self.dest.clone(), file: self.record_path.with_file_name("destination") }
+        self.mark.clone()
     }
 }
 
-/// The directory of this host that is a campaign's destination. `at` stands for it, where it is
-/// another host's by its name.
+/// A campaign's destination, and the keys with which a daemon is met. `at` stands for it, where it
+/// is a directory of this host that is written as a daemon's.
 ///
 /// # Errors
-/// The fault of a campaign that cannot be understood, or whose files stand elsewhere.
-pub(super) fn destination_of(given: &VerifyShard, at: Option<&Path>) -> Result<PathBuf, Fault> {
+/// The fault of a campaign that cannot be understood.
+pub(super) fn destination_of(given: &VerifyShard, at: Option<&Path>) -> Result<(CampaignPlace, CampaignKeys), Fault> {
     let spec = CampaignSpec::decode(&given.campaign.spec)?;
-    let dest = match (at, &spec.to) {
-        (Some(at), _) => at.to_owned(),
-        (None, CampaignPlace::Here(path)) => path.clone(),
-        (None, CampaignPlace::Daemon { .. }) => return Err(is_elsewhere(&spec)),
+    let place = at.map_or(spec.to, |at| CampaignPlace::Here(at.to_owned()));
+    let place = match spec.dataset {
+        Some(name) => place.with_dataset(&name).map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error))?,
+        None => place,
     };
-    let name = spec.dataset.as_ref().and_then(|name| RelPath::new(name.as_bytes()).ok());
-    Ok(beneath(&dest, &name.unwrap_or_default()))
-}
-
-fn is_elsewhere(spec: &CampaignSpec) -> Fault {
-    let message = format_args!("the campaign's files stand at '{}', and files of this host are read", spec.shown_to());
-    Fault::new(FaultCode::Unsupported, Blame::Local, message)
-        .hint_in_words("run it on the host that has them, with --at DIR for the directory in which they lie there")
+    Ok((place, spec.keys))
 }
 
 /// Refuses a directory that is not there: each of its files would be a lost one.

@@ -205,6 +205,10 @@ pub(super) struct Line<T: Serialize> {
     /// The name of the event.
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
+    /// The destination that the event is about, as the command line has it. The field is absent
+    /// where a command has one destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dest: Option<&'static str>,
     /// The fields of the event.
     #[serde(flatten)]
     pub(super) body: T,

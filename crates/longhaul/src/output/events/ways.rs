@@ -7,12 +7,37 @@ use serde::Serialize;
 
 use super::millis;
 use super::road::RoadReportBody;
+use crate::output::deliveries::DeliveriesTold;
 
 /// The figures of each network path, where a run has several (`--path`).
 #[derive(Serialize)]
 pub(super) struct PathsBody {
     /// One object for each path.
     pub(super) paths: Vec<PathBody>,
+}
+
+/// A source went to several destinations (`--also`). The event stands before the summaries, of
+/// which there is one for each destination.
+#[derive(Serialize)]
+pub(super) struct DeliveriesBody {
+    /// The number of destinations.
+    pub(super) destinations: usize,
+    /// The destinations that are complete.
+    pub(super) complete: usize,
+    /// Bytes that were read from the source.
+    pub(super) bytes_read: u64,
+    /// Bytes that all destinations together took of them.
+    pub(super) bytes_taken: u64,
+    /// The exit code of the command: the worst of all destinations.
+    pub(super) exit: u8,
+}
+
+impl DeliveriesBody {
+    pub(super) fn of(told: &DeliveriesTold) -> DeliveriesBody {
+        let &DeliveriesTold { destinations, complete, reading, exit } = told;
+        let (bytes_read, bytes_taken) = (reading.bytes_read, reading.bytes_taken);
+        DeliveriesBody { destinations, complete, bytes_read, bytes_taken, exit: exit.code() }
+    }
 }
 
 /// A copy from one daemon to another runs, and goes on without this command (`--detach`).

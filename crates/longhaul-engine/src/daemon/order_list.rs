@@ -1,0 +1,169 @@
+//! Hears the list of names that an order is about, part by part, if its grant is for one.
+//!
+//! In: messages behind an order, and the digest that its grant names. Out: an [`OrderList`], whose
+//! claim on the daemon's memory lasts as long as the order. Each part is claimed before it is kept
+//! and must come within its time. It opens nothing: the other daemon compares the digest too,
+//! before it reads a file.
+
+use std::sync::Arc;
+
+use longhaul_core::limits::PAGE_BYTES_MAX;
+use longhaul_core::{Blame, Fault, Hash32, PathList, RelPath};
+use longhaul_net::PublicKey;
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart};
+
+use super::grants::need_list;
+use super::request::{Costs, PART_BYTES_MIN, RequestPace};
+use super::shares::{ClientShares, Share};
+use crate::api::{ExpectedFile, ExpectedFiles, Stop};
+use crate::session::channel::ReadHalf;
+
+/// The names of an order, and the files that are expected under them.
+pub(super) struct OrderList {
+    /// The names beneath the one source of its grant.
+    pub(super) names: Arc<PathList>,
+    /// The files that may come under them.
+    pub(super) expected: Arc<ExpectedFiles>,
+    /// The memory of both. `None`: next to nothing.
+    _claim: Option<Share>,
+}
+
+/// Hears the list with this digest.
+///
+/// # Errors
+/// [`FaultCode::Denied`](longhaul_core::FaultCode::Denied) if another one comes; else as for the
+/// rest of any request.
+pub(super) async fn hear(
+    reader: &mut ReadHalf,
+    digest: Hash32,
+    (memory, client): (&ClientShares, PublicKey),
+    mut stop: Stop,
+) -> Result<OrderList, Fault> {
+    let list = tokio::select! {
+        biased;
+        code = stop.stopped() => {
+            return Err(Fault::new(code, Blame::Local, "the daemon ends before the list of an order was complete"));
+        }
+        list = hear_parts(reader, Costs::new(memory, client)) => list?,
+    };
+    need_list(Some(&list.names), digest)?;
+    Ok(list)
+}
+
+async fn hear_parts(reader: &mut ReadHalf, mut costs: Costs<'_>) -> Result<OrderList, Fault> {
+    let (mut names, mut expected, mut pace) = (PathList::default(), Vec::new(), RequestPace::begin());
+    loop {
+        let OrderListPart { names: part, last } = match pace.next(reader).await? {
+            Message::OrderListPart(part) => part,
+            other => return Err(Fault::protocol(format_args!("{} in the middle of a list", other.name()))),
+        };
+        let said: usize = part.iter().map(said).sum();
+        let is_short = said < PART_BYTES_MIN && part.len() < ORDER_LIST_NAMES_MAX;
+        if part.len() > ORDER_LIST_NAMES_MAX || said > PAGE_BYTES_MAX || !last && is_short {
+            return Err(Fault::protocol("a part of a list that is none"));
+        }
+        costs.add(part.iter().map(cost).sum())?;
+        let bytes: Vec<u8> = part.iter().flat_map(|name| name.path.as_bytes().iter().copied().chain([0])).collect();
+        names.append(&bytes).map_err(Fault::protocol)?;
+        expected.extend(part.into_iter().filter_map(expectation));
+        if last {
+            let (names, expected) = (Arc::new(names), Arc::new(expected.into_iter().collect()));
+            return Ok(OrderList { names, expected, _claim: costs.into_share() });
+        }
+        pace.earn(said);
+    }
+}
+
+/// The file that is expected under a name. `None`: any.
+fn expectation(name: OrderListName) -> Option<(RelPath, ExpectedFile)> {
+    let expected = match name.expected {
+        OrderExpected::Anything => return None,
+        OrderExpected::File { bytes, mtime } => ExpectedFile::File { bytes, mtime },
+        OrderExpected::Link => ExpectedFile::Link,
+    };
+    Some((name.path, expected))
+}
+
+/// Bytes of a name in a part, without its numbers.
+fn said(name: &OrderListName) -> usize {
+    name.path.as_bytes().len() + 1
+}
+
+/// Bytes of memory that a name takes: in the list, in the part that it came in, and as one that is
+/// expected.
+fn cost(name: &OrderListName) -> u64 {
+    NAME_COST_BYTES + 3 * name.path.as_bytes().len() as u64
+}
+
+/// The cost of a name beside the bytes of its path: guessed from its types.
+const NAME_COST_BYTES: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{FaultCode, Mtime};
+    use longhaul_proto::wire::grant::list_digest;
+    use longhaul_proto::wire::message::OrderTaken;
+
+    use super::*;
+    use crate::session::channel::{WriteHalf, write_message};
+
+    fn name(path: &str, expected: OrderExpected) -> OrderListName {
+        OrderListName { path: RelPath::new(path).expect("a path"), expected }
+    }
+
+    fn list_of(paths: &[&str]) -> PathList {
+        PathList::new(&paths.iter().map(|path| RelPath::new(*path).expect("a path")).collect::<Vec<_>>())
+    }
+
+    /// The list that is heard of these messages, which the digest of these names is for.
+    async fn heard(messages: Vec<Message>, paths: &[&str]) -> Result<OrderList, Fault> {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
+        for message in messages {
+            write_message(&mut writer, &message).await.expect("said");
+        }
+        drop(writer);
+        let memory = ClientShares::new("bytes of memory", 1 << 30, 1 << 30);
+        let client = (&memory, PublicKey::from_bytes([1; 32]));
+        hear(&mut reader, list_digest(&list_of(paths)), client, Stop::new().1).await
+    }
+
+    fn part(names: Vec<OrderListName>, last: bool) -> Message {
+        Message::OrderListPart(OrderListPart { names, last })
+    }
+
+    #[tokio::test]
+    async fn a_list_is_heard_in_parts_with_the_files_that_are_expected() {
+        let file = OrderExpected::File { bytes: 3, mtime: Some(Mtime { secs: 5, nanos: 0 }) };
+        let many: Vec<String> = (0..ORDER_LIST_NAMES_MAX).map(|n| format!("d/{n:04}")).collect();
+        let first = many.iter().map(|path| name(path, file)).collect();
+        let rest = vec![name("e", OrderExpected::Link), name("f", OrderExpected::Anything)];
+        let all: Vec<&str> = many.iter().map(String::as_str).chain(["e", "f"]).collect();
+        let list =
+            heard(vec![part(first, false), part(rest, true)], &all).await.unwrap_or_else(|fault| panic!("{fault}"));
+        assert_eq!(*list.names, list_of(&all));
+        let of = |path: &str| list.expected.of(&RelPath::new(path).expect("a path")).copied();
+        let known = ExpectedFile::File { bytes: 3, mtime: Some(Mtime { secs: 5, nanos: 0 }) };
+        assert_eq!((of("d/0007"), of("e"), of("f")), (Some(known), Some(ExpectedFile::Link), None));
+        assert!(heard(vec![part(Vec::new(), true)], &[]).await.is_ok(), "nothing may be meant");
+    }
+
+    #[tokio::test]
+    async fn a_list_that_was_altered_or_is_none_is_refused() {
+        let any = |path: &str| name(path, OrderExpected::Anything);
+        let code = |messages| async { heard(messages, &["a", "b"]).await.err().map(|fault| fault.code) };
+        let found = [
+            code(vec![part(vec![any("a"), any("b")], true)]).await,
+            code(vec![part(vec![any("a")], true)]).await,
+            code(vec![part(vec![any("a"), any("b"), any("c")], true)]).await,
+            code(vec![part(vec![any("a"), any("x")], true)]).await,
+            code(vec![part(vec![any("b"), any("a")], true)]).await,
+            code(vec![part(vec![any("a")], false), part(vec![any("b")], true)]).await,
+            code(vec![Message::OrderTaken(OrderTaken { id: [1; 16] })]).await,
+            code(Vec::new()).await,
+        ];
+        let (denied, breach) = (Some(FaultCode::Denied), Some(FaultCode::Protocol));
+        assert_eq!(found, [None, denied, denied, denied, breach, breach, breach, Some(FaultCode::Lost)]);
+    }
+}
