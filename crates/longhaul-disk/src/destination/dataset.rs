@@ -261,6 +261,8 @@ impl DatasetStage {
     /// it is that very dataset which has it.
     fn need_free_name(&self) -> Result<(), DatasetError> {
         if self.campaign.is_some() && self.holder.campaign_of_name()? == self.campaign {
+            // Whoever had it appear may have died before that was durable.
+            self.holder.sync()?;
             return Err(DatasetError::Published { path: self.shown() });
         }
         match self.replace {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, DatasetName, DatasetPart, Escaped, Fault, FaultCode, IfExists, RelPath};
 use longhaul_disk::{
-    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StagePart, TargetSet, TargetTree,
+    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StageNote, StagePart, TargetSet, TargetTree,
     TreePolicy, VoidTarget, look_at_dataset,
 };
 use longhaul_proto::receiver::Landing;
@@ -123,8 +123,8 @@ impl DatasetWish {
             }
             return Ok(planned(base));
         }
-        store.need_room_for_stage(root, (&who.principal, &place))?;
         let order = self.order(who, &opening)?;
+        store.need_room_for_stage(root, &StageNote { place, principal: order.stager() })?;
         let stage = DatasetStage::beneath((root.first(), path, policy.modes), order, PATIENCE)?;
         let doubts = &Doubts::default();
         let (part, appeared) = (self.part.clone(), self.appeared.clone());

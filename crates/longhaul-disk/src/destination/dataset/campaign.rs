@@ -45,7 +45,7 @@ impl StagePart {
 
 impl DatasetOrder<'_> {
     /// The name of whoever goes on with what was staged: the principal, and the campaign of it.
-    pub(super) fn stager(&self) -> String {
+    pub fn stager(&self) -> String {
         match self.part.campaign() {
             None => self.principal.to_owned(),
             Some(campaign) => stager_of(self.principal, &hex(campaign)),

@@ -259,6 +259,10 @@ impl Holder {
             }
             Ok(_) => drop(self.keep_old()?),
         }
+        if !notes.is_empty() {
+            // A rename of the killed process may not be durable yet, and the notes tell of it.
+            self.sync()?;
+        }
         for note in notes {
             let _ = self.dir.kernel().rmdirat(self.dir.as_ref(), note.name().as_bytes());
         }
@@ -326,7 +330,7 @@ impl Holder {
     }
 
     /// Makes the directory durable in which the dataset has its name.
-    fn sync(&self) -> Result<(), DatasetError> {
+    pub(super) fn sync(&self) -> Result<(), DatasetError> {
         self.parent.sync().map_err(|error| self.failed("sync the directory of", error))
     }
 
