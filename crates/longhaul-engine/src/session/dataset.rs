@@ -120,6 +120,12 @@ impl StagedDataset {
         self.brought != BroughtBy::This
     }
 
+    /// Whether what an earlier session staged gives way to what this one brings. What lies there
+    /// from other shards of the same campaign does not: it was delivered.
+    pub(crate) fn may_make_way(&self) -> bool {
+        self.brought == BroughtBy::This
+    }
+
     /// Where it says that it has appeared.
     pub(crate) fn appeared(&self) -> Appeared {
         self.appeared.clone()

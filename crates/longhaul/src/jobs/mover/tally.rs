@@ -164,6 +164,13 @@ impl Tally {
         self.counts().fail(path, (code, Blame::Local), &message);
     }
 
+    /// The dataset has appeared that has all of the files.
+    pub(super) fn all_stand(&self) {
+        let mut counts = self.counts();
+        let open = counts.files.values_mut().filter(|file| matches!(file.outcome, FileOutcome::Open));
+        open.for_each(|file| file.outcome = FileOutcome::Stands);
+    }
+
     /// The files that failed.
     pub(super) fn faults(&self) -> Vec<FileFault> {
         let counts = self.counts();
