@@ -206,6 +206,8 @@ impl DatasetStage {
         if stage.holder.is_alone() {
             stage.holder.recover()?;
             stage.holder.try_renames(replace)?;
+        } else if stage.holder.is_in_last_steps()? {
+            return Err(DatasetError::Busy { path: stage.shown() });
         }
         stage.need_free_name()?;
         if order.part.is_of_shard() {

@@ -95,6 +95,14 @@ impl Holder {
         Ok(taken.map(|taken| Holder::locked((parent, taken), (name, own, shown), note)))
     }
 
+    /// Whether a note tells of last steps that were not ended: the lock is free for a moment between
+    /// the session that had it alone and others, and one may have died in its last steps then.
+    pub(super) fn is_in_last_steps(&self) -> Result<bool, DatasetError> {
+        let mut noted = false;
+        let looked = self.dir.readable().and_then(|fd| each_name(fd, |name| noted |= Note::parse(name).is_some()));
+        looked.map(|()| noted).map_err(|error| self.failed("look at what is staged of", error))
+    }
+
     /// Whether nobody else has it.
     pub(super) fn is_alone(&self) -> bool {
         self.hold == HolderLock::Alone

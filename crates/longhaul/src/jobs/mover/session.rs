@@ -118,7 +118,8 @@ async fn move_leased(
         unclaimed,
         chance: random().map_or(0, u64::from_ne_bytes),
     };
-    let bytes_moved = report.moved;
+    // A commit has read so much, and moved nothing.
+    let bytes_moved = if granted.shard.part.is_commit() { 0 } else { report.moved };
     let state = match settle(mover, report).await {
         Ok(Finished::Recorded(state)) => Some(state),
         Ok(Finished::Gone) => None,
