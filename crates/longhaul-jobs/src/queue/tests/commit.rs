@@ -194,7 +194,7 @@ fn a_commit_that_has_begun_is_not_stopped_by_the_hours_of_its_campaign() {
     bench.finish(&granted, 10, Outcome::Through(vec![]));
     let commit = bench.must_claim();
     let mut row = bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap();
-    row.calendar = "0".parse().unwrap();
+    row.calendar = "in UTC: else closed".parse().unwrap();
     bench.store.transact(|rows| rows.put_campaign(&row)).unwrap();
     assert_eq!(bench.beat(&commit, 0), BeatAnswer::GoOn(None));
 }

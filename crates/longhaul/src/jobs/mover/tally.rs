@@ -289,8 +289,9 @@ mod tests {
     use super::*;
 
     fn event(path: &str, status: FileStatus) -> Event {
-        let path = RelPath::new(path).unwrap();
-        Event::File(FileEvent { status, bytes: 5, ..FileEvent::of(path) })
+        let (path, own, sums) = (RelPath::new(path).unwrap(), Default::default(), Sums::default());
+        let (placed, b3, regular, renamed) = (path.clone(), None, true, false);
+        Event::File(FileEvent { path, placed, status, bytes: 5, b3, regular, renamed, own, sums })
     }
 
     #[test]
