@@ -11,6 +11,7 @@
 //! | `name` | the dataset's name and whose it is, as text; locked by the session that stages |
 //! | `tree` | the dataset as far as it came |
 //! | `.longhaul` | the journals of its unfinished files |
+//! | `roots` | the roots of files that a campaign's commit has read |
 //! | `ready.INODE` | a note of the dataset that is in its last steps |
 //!
 //! In its last steps the dataset lies beside its name, under that of the holder and `.ready`: so
@@ -30,6 +31,7 @@ mod holder;
 mod left;
 mod lock;
 mod prune;
+mod roots;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -49,6 +51,7 @@ pub use self::campaign::StagePart;
 use self::holder::Holder;
 pub use self::left::{CountLeft, StageFacts};
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
+pub use self::roots::ReadRoots;
 use super::base;
 use super::fs::{FsTarget, StagedHome};
 use super::meta::mode;
@@ -247,6 +250,11 @@ impl DatasetStage {
     /// A path by which this process reaches a directory for files without names.
     pub fn scratch_path(&self) -> PathBuf {
         path_of(&self.holder.dir())
+    }
+
+    /// The roots of staged files that earlier sessions of the commit have read.
+    pub fn read_roots(&self) -> ReadRoots {
+        ReadRoots::in_holder(&self.holder.dir())
     }
 
     /// The path at which the dataset shall appear, for people.

@@ -19,6 +19,7 @@ use rustix::process::geteuid;
 
 use super::campaign::{self, CampaignName};
 use super::lock::{HolderLock, Taken, lock_in};
+use super::roots::ROOTS;
 use super::{DatasetError, DatasetOrder, Published, let_owner_in, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
@@ -370,9 +371,8 @@ impl Holder {
         let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
         // An empty one is no dataset that came.
         let _ = kernel.rmdirat(dir, TREE);
-        let mut has_more = false;
-        let looked =
-            self.dir.readable().and_then(|fd| each_name(fd, |name| has_more |= ![LOCK, SHELF_NAME].contains(&name)));
+        let (own, mut has_more) = ([LOCK, SHELF_NAME, ROOTS], false);
+        let looked = self.dir.readable().and_then(|fd| each_name(fd, |name| has_more |= !own.contains(&name)));
         if looked.is_err() || has_more || remove_flat(&self.dir, SHELF_NAME).is_err() {
             return;
         }
@@ -380,6 +380,7 @@ impl Holder {
         // Under the lock, so that it is never the note of the next session.
         self.note.iter().for_each(|(shelf, note)| shelf.forget_stage(note));
         // The lock goes last: whoever waits for it sees that it has no name.
+        let _ = kernel.unlinkat(dir, ROOTS);
         let _ = kernel.unlinkat(dir, LOCK);
         let _ = kernel.rmdirat(self.parent.as_ref(), self.own_name.as_bytes());
     }
