@@ -150,6 +150,48 @@ fn nothing_appears_without_a_file_that_was_given_up_until_that_was_tried_again()
 }
 
 #[test]
+fn a_file_that_is_lost_where_it_is_staged_holds_the_commit_until_a_retry_has_brought_it_again() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    add(&host, "to", &[]);
+    fs::rename(host.path("ds/3/03"), host.path("away")).unwrap();
+    run(&host).fail(23);
+    let (lost, _) = wait_for_more_than(90, &staged(&host.path("to"))).remove(0);
+    fs::remove_file(lost).unwrap();
+    fs::rename(host.path("away"), host.path("ds/3/03")).unwrap();
+    host.run(["job", "retry", "all"]).succeed();
+    let outcome = run(&host).fail(23);
+    assert_eq!(left(&host, "all")["commit"], "held", "{outcome}");
+    assert!(seen(&host.path("to")).is_empty(), "{outcome}");
+    let told = host.run(["job", "left", "all"]).succeed();
+    assert!(told.stdout_text().contains("'longhaul job retry' has them moved again"), "{told}");
+    host.run(["job", "release", "all"]).succeed();
+    run(&host).fail(23);
+    host.run(["job", "retry", "all"]).succeed();
+    let outcome = run(&host).succeed();
+    assert_whole(&host.path("ds"), &host.path("to"), &[], &outcome);
+}
+
+#[test]
+fn a_queue_that_forgot_its_shards_ends_a_campaign_whose_dataset_has_appeared() {
+    let site = Site::new();
+    let host = &site.client;
+    plant(&host.path("ds"));
+    add(host, &site.url("in"), &[]);
+    run(host).succeed();
+    let inode = fs::metadata(site.root().join("in/run-7")).unwrap().ino();
+    // As of a backup from before the first claim, but for the fences.
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    let forgotten = "UPDATE shard SET state = 0, done_files = 0, done_bytes = 0; UPDATE campaign SET state = 1";
+    rows.execute_batch(forgotten).unwrap();
+    let outcome = run(host).succeed();
+    assert_eq!(ends(&outcome), vec!["done"; 7], "{outcome}");
+    assert_eq!(counts(&left(host, "all")), [101, 0, 0]);
+    assert_eq!(fs::metadata(site.root().join("in/run-7")).unwrap().ino(), inode);
+    assert_whole(&host.path("ds"), &site.root().join("in"), &[], &outcome);
+}
+
+#[test]
 fn a_mover_that_is_killed_behind_the_last_shard_leaves_the_commit_to_the_next_one() {
     let site = Site::new();
     let host = &site.client;

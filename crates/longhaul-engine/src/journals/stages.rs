@@ -135,3 +135,67 @@ const CAMPAIGN_AGE: Duration = Duration::from_secs(180 * 24 * 3600);
 const UNWRITTEN_AGE: Duration = Duration::from_secs(3600);
 /// The mode of a holder.
 const MODE: u32 = 0o700;
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::DatasetName;
+    use longhaul_disk::{DatasetOrder, ModePolicy, Replace, StagePart, Tree};
+
+    use super::*;
+
+    fn root(dir: &std::path::Path) -> TargetSet {
+        TargetSet::plain(Tree::open(dir).expect("a tree"))
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test sets its scratch up directly")]
+    fn what_is_staged_of_a_campaign_outlives_other_partials_by_half_a_year() {
+        let dir = tempfile::tempdir().expect("scratch");
+        let set = root(dir.path());
+        let store = RootJournals::keeping(set.first().shelf(), 9);
+        for (name, part) in [("all", StagePart::All), ("shards", StagePart::Shard([1; 16]))] {
+            let name = DatasetName::new(name).expect("a name");
+            let order = DatasetOrder { name: &name, principal: "key:a", replace: Replace::Never, part };
+            let at = (set.first(), &RelPath::root(), ModePolicy::Keep);
+            let stage = DatasetStage::beneath(at, order, Duration::ZERO).expect("staged");
+            std::fs::create_dir_all(stage.tree().named().join("tree")).expect("made");
+            std::fs::write(stage.tree().named().join("tree/f"), "text").expect("written");
+        }
+        let fortnight = Duration::from_secs(14 * 24 * 3600);
+        let looks = [(Some(fortnight), 13, 2), (Some(fortnight), 100, 1), (None, 999, 1), (Some(fortnight), 181, 0)];
+        for (age, days, stand) in looks {
+            let now = SystemTime::now() + Duration::from_secs(days * 24 * 3600);
+            store.look_after_stages(&set, (age, now), &|_, _| ()).expect("looked after");
+            let notes = store.shelf.stages().expect("read");
+            assert_eq!(notes.len(), stand, "{days} days: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn datasets_of_one_name_and_several_campaigns_count_each_and_another_key_is_refused() {
+        let dir = tempfile::tempdir().expect("scratch");
+        let set = root(dir.path());
+        let store = RootJournals::keeping(set.first().shelf(), 2);
+        let name = DatasetName::new("run-7").expect("a name");
+        let stages: Vec<DatasetStage> = [1, 2]
+            .map(|campaign| {
+                let part = StagePart::Shard([campaign; 16]);
+                let order = DatasetOrder { name: &name, principal: "key:a", replace: Replace::Never, part };
+                let at = (set.first(), &RelPath::root(), ModePolicy::Keep);
+                DatasetStage::beneath(at, order, Duration::ZERO).expect("staged")
+            })
+            .into();
+        let asked = |principal: &str, campaign: u8| {
+            let part = StagePart::Shard([campaign; 16]);
+            let order = DatasetOrder { name: &name, principal, replace: Replace::Never, part };
+            let note = StageNote { place: RelPath::new("run-7").expect("a path"), principal: order.stager() };
+            store.need_room_for_stage(&set, &note).map_err(|fault| fault.code)
+        };
+        assert_eq!(asked("key:a", 1), Ok(()), "it goes on with its own");
+        assert_eq!(asked("key:a", 3), Err(FaultCode::NoSpace));
+        assert_eq!(asked("key:b", 3), Ok(()));
+        assert_eq!(asked("key:b", 1), Err(FaultCode::Usage));
+        drop(stages);
+        assert_eq!(asked("key:b", 1), Ok(()), "nothing is left of it");
+    }
+}

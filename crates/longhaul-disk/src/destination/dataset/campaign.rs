@@ -125,4 +125,22 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }
+
+    #[test]
+    fn two_principals_are_rivals_for_one_dataset_of_one_campaign() {
+        let note = |place: &str, principal: String| StageNote { place: RelPath::new(place).expect("a path"), principal };
+        let of = |owner: &str, campaign: u8| stager_of(owner, &hex([campaign; 16]));
+        let one = note("d/run-7", of("key:a", 1));
+        assert!(one.is_of_campaign() && one.has_rival(&note("d/run-7", of("key:b", 1))));
+        for other in [
+            note("d/run-7", of("key:a", 1)),
+            note("d/run-7", of("key:b", 2)),
+            note("d/run-8", of("key:b", 1)),
+            note("d/run-7", "key:b".to_owned()),
+        ] {
+            assert!(!one.has_rival(&other) && !other.has_rival(&one), "{other:?}");
+        }
+        let plain = |owner: &str| note("d/run-7", owner.to_owned());
+        assert!(!plain("key:a").is_of_campaign() && !plain("key:a").has_rival(&plain("key:b")));
+    }
 }
