@@ -46,7 +46,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, fstat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::campaign::CampaignName;
+use self::campaign::CampaignMark;
 pub use self::campaign::StagePart;
 use self::holder::Holder;
 pub use self::left::{CountLeft, StageFacts};
@@ -70,8 +70,8 @@ use crate::walk::Dir;
 pub struct DatasetStage {
     holder: Holder,
     replace: Replace,
-    /// The campaign whose dataset it is. `None`: it is that of one transfer.
-    campaign: Option<CampaignName>,
+    /// The mark of the campaign whose dataset it is. `None`: it is that of one transfer.
+    mark: Option<CampaignMark>,
     tree: Arc<Tree>,
     /// The path that it shall have beneath the served tree, or its name alone.
     place: RelPath,
@@ -195,7 +195,7 @@ impl DatasetStage {
         order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
-        let (replace, campaign) = (order.replace, order.part.campaign());
+        let (replace, mark) = (order.replace, order.mark());
         let place = beneath.join(order.name.as_bytes());
         let place = place.map_err(|source| DiskError::Name { path: order.name.as_bytes().into(), source })?;
         let mut holder = Holder::take((parent, &dir), order, patience)?;
@@ -204,7 +204,7 @@ impl DatasetStage {
         }
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
-        let mut stage = DatasetStage { holder, replace, campaign, tree, place };
+        let mut stage = DatasetStage { holder, replace, mark, tree, place };
         // Whoever has it beside others came behind one that has done so alone.
         if stage.holder.is_alone() {
             stage.holder.recover()?;
@@ -270,7 +270,7 @@ impl DatasetStage {
     /// Refuses a dataset whose name is taken, if it may not replace what has it or could not, or if
     /// it is that very dataset which has it.
     fn need_free_name(&self) -> Result<(), DatasetError> {
-        if self.campaign.is_some() && self.holder.campaign_of_name()? == self.campaign {
+        if self.mark.is_some() && self.holder.mark_of_name()? == self.mark {
             // Whoever had it appear may have died before that was durable.
             self.holder.sync()?;
             return Err(DatasetError::Published { path: self.shown() });
@@ -303,8 +303,8 @@ impl DatasetStage {
     /// # Errors
     /// A [`DatasetError`] of the disk.
     pub fn note_campaign(&self, top: &DatasetTop) -> Result<(), DatasetError> {
-        let Some(campaign) = self.campaign else { return Ok(()) };
-        campaign::note(&top.dir, campaign)
+        let Some(mark) = self.mark else { return Ok(()) };
+        campaign::note(&top.dir, mark)
             .map_err(|error| DiskError::call("note the campaign of", self.shown(), error).into())
     }
 

@@ -16,6 +16,10 @@ use crate::walk::Dir;
 /// The random name of a campaign.
 pub(super) type CampaignName = [u8; 16];
 
+/// The mark of a campaign's dataset that has appeared: a digest of the campaign and of the principal
+/// that staged it. Nobody else makes one that a mover of the campaign takes for its own.
+pub(super) type CampaignMark = [u8; 32];
+
 /// The part of a dataset that a session stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StagePart {
@@ -51,23 +55,29 @@ impl DatasetOrder<'_> {
             Some(campaign) => stager_of(self.principal, &hex(campaign)),
         }
     }
+
+    /// The mark that the dataset shall have. `None`: it is that of one transfer.
+    pub(super) fn mark(&self) -> Option<CampaignMark> {
+        self.part.campaign()?;
+        Some(blake3::derive_key("longhaul 1 mark of a campaign's dataset", self.stager().as_bytes()))
+    }
 }
 
-/// Notes the campaign in the directory of a sealed manifest, in a dataset that is about to appear.
-pub(super) fn note(top: &Dir, campaign: CampaignName) -> Result<(), Errno> {
+/// Notes the mark of a campaign in the directory of a sealed manifest, in a dataset that is about to appear.
+pub(super) fn note(top: &Dir, mark: CampaignMark) -> Result<(), Errno> {
     let manifest = openat(top, DATASET_MANIFEST_NAME, DIRECTORY, Mode::empty())?;
     let kernel = top.kernel();
     let file = kernel.create(&manifest, NOTE, OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
-    let text = hex(campaign);
+    let text = blake3::Hash::from_bytes(mark).to_hex();
     match kernel.pwrite(&file, text.as_bytes(), 0)? {
         written if written < text.len() => Err(Errno::NOSPC),
         _ => kernel.fsync(&file),
     }
 }
 
-/// The campaign that is noted in the dataset of a name. `None` if nothing is noted, or something
+/// The mark that is noted in the dataset of a name. `None` if nothing is noted, or something
 /// else has the name.
-pub(super) fn noted(parent: &Dir, name: &[u8]) -> Result<Option<CampaignName>, Errno> {
+pub(super) fn noted(parent: &Dir, name: &[u8]) -> Result<Option<CampaignMark>, Errno> {
     match read_note(parent, name) {
         Ok(text) => Ok(parse(&text)),
         // Whoever may not look into it has not made it.
@@ -81,17 +91,16 @@ fn read_note(parent: &Dir, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let manifest = openat(&dataset, DATASET_MANIFEST_NAME, DIRECTORY | OFlags::PATH, Mode::empty())?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(&manifest, NOTE, flags, Mode::empty())?;
-    let mut text = vec![0; 2 * size_of::<CampaignName>() + 1];
+    let mut text = vec![0; 2 * size_of::<CampaignMark>() + 1];
     // Of anything but a file nothing is read: it is no note of ours.
     let read = pread(&file, &mut text, 0).unwrap_or(0);
     text.truncate(read);
     Ok(text)
 }
 
-fn parse(text: &[u8]) -> Option<CampaignName> {
-    let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 2 * size_of::<CampaignName>())?;
-    let number = u128::from_str_radix(text, 16).ok()?;
-    (hex(number.to_be_bytes()) == text).then_some(number.to_be_bytes())
+fn parse(text: &[u8]) -> Option<CampaignMark> {
+    let mark = blake3::Hash::from_hex(text).ok()?;
+    (mark.to_hex().as_bytes() == text).then_some(*mark.as_bytes())
 }
 
 fn hex(campaign: CampaignName) -> String {
@@ -120,10 +129,16 @@ mod tests {
         assert_eq!(stager, order(StagePart::Commit([1; 16])).stager());
         let note = |principal: &str| StageNote { place: RelPath::root(), principal: principal.to_owned() };
         assert_eq!((note(&stager).owner(), note("key:a").owner()), ("key:a", "key:a"));
-        assert_eq!(parse(hex([0xab; 16]).as_bytes()), Some([0xab; 16]));
-        for text in ["", "+1111111111111111111111111111111", "ab", "0123456789ABCDEF0123456789abcdef"] {
+        assert_eq!(parse("ab".repeat(32).as_bytes()), Some([0xab; 32]));
+        for text in ["", "+1", "ab", &"AB".repeat(32), &"ab".repeat(33)] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
+        let mark = order(StagePart::Commit([1; 16])).mark();
+        assert!(mark.is_some() && mark == order(StagePart::Shard([1; 16])).mark());
+        assert_ne!(mark, order(StagePart::Shard([2; 16])).mark());
+        let other = DatasetOrder { principal: "key:b", ..order(StagePart::Shard([1; 16])) };
+        assert_ne!(mark, other.mark(), "another key cannot make it");
+        assert_eq!(order(StagePart::All).mark(), None);
     }
 
     #[test]

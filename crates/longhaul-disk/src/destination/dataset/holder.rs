@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::campaign::{self, CampaignName};
+use super::campaign::{self, CampaignMark};
 use super::lock::{HolderLock, Taken, lock_in};
 use super::roots::ROOTS;
 use super::{DatasetError, DatasetOrder, Published, let_owner_in, remove_flat, shown_of};
@@ -120,8 +120,8 @@ impl Holder {
         Ok(())
     }
 
-    /// The campaign whose dataset has the name. `None` if there is none.
-    pub(super) fn campaign_of_name(&self) -> Result<Option<CampaignName>, DatasetError> {
+    /// The mark of the campaign whose dataset has the name. `None` if there is none.
+    pub(super) fn mark_of_name(&self) -> Result<Option<CampaignMark>, DatasetError> {
         campaign::noted(&self.parent, self.name.as_bytes()).map_err(|error| self.failed("examine", error))
     }
 
