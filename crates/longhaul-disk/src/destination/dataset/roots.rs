@@ -43,6 +43,9 @@ impl ReadRoots {
 
     /// The root of a file that was read before, and is the same still.
     pub fn find(&self, path: &RelPath, is: &Identity) -> Option<Hash32> {
+        if is.len < KEPT_FROM_BYTES {
+            return None;
+        }
         let key = key_of(path, is);
         let page = self.page(&key)?;
         page.chunks_exact(SLOT_BYTES).find(|slot| slot[..KEY_BYTES] == key).and_then(root_of)
