@@ -308,6 +308,11 @@ impl DatasetStage {
             .map_err(|error| DiskError::call("note the campaign of", self.shown(), error).into())
     }
 
+    /// Gives the dataset's directory the times back that it had, as it does not appear this time.
+    pub fn keep_times(&self, top: &DatasetTop) {
+        let _ = top.dir.kernel().set_times_of_place(top.dir.as_ref(), &times_of(&top.stat));
+    }
+
     /// Makes everything in the dataset durable.
     ///
     /// # Errors

@@ -213,10 +213,8 @@ impl StagedDataset {
         }
         let Some(sorter) = list.sorter.take() else { return Ok(()) };
         let top = self.stage.open_top()?;
-        let sealed = self.sealed(sorter, &top)?;
-        self.stage.note_campaign(&top)?;
-        self.fit(&top, &sealed)?;
-        self.stage.make_durable(&top)?;
+        // Whoever tries it again finds the times that the source has.
+        let sealed = self.prepared(sorter, &top).inspect_err(|_| self.stage.keep_times(&top))?;
         let _right = claim.map(HeldClaim::publishing).transpose()?;
         self.goes_on()?;
         let published = self.stage.publish(&top)?;
@@ -227,6 +225,15 @@ impl StagedDataset {
         let old = published.old.map(|old| longhaul_core::Escaped(&old).to_string());
         tracing::info!(target: "longhaul::dataset", %path, %digest, old, "a dataset has appeared");
         published.fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    /// Seals its list, removes what is not in that, and makes everything durable.
+    fn prepared(&self, sorter: Sorter, top: &DatasetTop) -> Result<Sealed, Fault> {
+        let sealed = self.sealed(sorter, top)?;
+        self.stage.note_campaign(top)?;
+        self.fit(top, &sealed)?;
+        self.stage.make_durable(top)?;
+        Ok(sealed)
     }
 
     /// Seals its list in its own directory.

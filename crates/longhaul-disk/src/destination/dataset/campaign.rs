@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn two_principals_are_rivals_for_one_dataset_of_one_campaign() {
-        let note = |place: &str, principal: String| StageNote { place: RelPath::new(place).expect("a path"), principal };
+        let note =
+            |place: &str, principal: String| StageNote { place: RelPath::new(place).expect("a path"), principal };
         let of = |owner: &str, campaign: u8| stager_of(owner, &hex([campaign; 16]));
         let one = note("d/run-7", of("key:a", 1));
         assert!(one.is_of_campaign() && one.has_rival(&note("d/run-7", of("key:b", 1))));

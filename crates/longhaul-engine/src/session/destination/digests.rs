@@ -162,7 +162,9 @@ fn root_of(
         if found.len != len || *version.get_or_insert(found) != found {
             return Some(Err(restless(held)));
         }
-        if at == 0 && let Some(root) = dataset.and_then(|dataset| dataset.known_root(&held.placed, &found)) {
+        if at == 0
+            && let Some(root) = dataset.and_then(|dataset| dataset.known_root(&held.placed, &found))
+        {
             return Some(Ok((root, found)));
         }
         times.count(Stage::Hash, || hasher.update(&slot[..piece]));
