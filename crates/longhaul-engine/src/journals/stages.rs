@@ -18,8 +18,8 @@ impl RootJournals {
     /// Ends what a crash cut off of datasets' last steps, and removes staged datasets that were
     /// last used longer than `age` before `now`; with no `age`, none. Those of campaigns stay for
     /// half a year at least: their shards are told as done, and nobody brings them again by
-    /// himself. `on_removed` hears the principal and the names that went, as they go. One that cannot be removed stays, is named in
-    /// the log, and is tried again the next time.
+    /// himself. `on_removed` hears the principal and the names that went, as they go. One that
+    /// cannot be removed stays, is named in the log, and is tried again the next time.
     ///
     /// # Errors
     /// A [`Fault`] when the shelf cannot be looked at.

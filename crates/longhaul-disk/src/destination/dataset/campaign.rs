@@ -16,8 +16,8 @@ use crate::walk::Dir;
 /// The random name of a campaign.
 pub(super) type CampaignName = [u8; 16];
 
-/// The mark of a campaign's dataset that has appeared: a digest of the campaign and of the principal
-/// that staged it. Nobody else makes one that a mover of the campaign takes for its own.
+/// The mark of a campaign's dataset that has appeared: a digest of the campaign and of the
+/// principal that staged it. Nobody else makes one that a mover of the campaign takes for its own.
 pub(super) type CampaignMark = [u8; 32];
 
 /// The part of a dataset that a session stages.
@@ -63,7 +63,8 @@ impl DatasetOrder<'_> {
     }
 }
 
-/// Notes the mark of a campaign in the directory of a sealed manifest, in a dataset that is about to appear.
+/// Notes the mark of a campaign in the directory of a sealed manifest, in a dataset that is about
+/// to appear.
 pub(super) fn note(top: &Dir, mark: CampaignMark) -> Result<(), Errno> {
     let manifest = openat(top, DATASET_MANIFEST_NAME, DIRECTORY, Mode::empty())?;
     let kernel = top.kernel();

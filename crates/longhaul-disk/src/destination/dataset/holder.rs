@@ -96,8 +96,8 @@ impl Holder {
         Ok(taken.map(|taken| Holder::locked((parent, taken), (name, own, shown), note)))
     }
 
-    /// Whether a note tells of last steps that were not ended: the lock is free for a moment between
-    /// the session that had it alone and others, and one may have died in its last steps then.
+    /// Whether a note tells of last steps that were not ended: the lock is free for a moment
+    /// between the session that had it alone and others, and one may have died in them then.
     pub(super) fn is_in_last_steps(&self) -> Result<bool, DatasetError> {
         let mut noted = false;
         let looked = self.dir.readable().and_then(|fd| each_name(fd, |name| noted |= Note::parse(name).is_some()));
