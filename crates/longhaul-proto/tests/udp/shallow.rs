@@ -47,7 +47,7 @@ fn a_cubic_flow_keeps_a_part_where_a_queue_overflows_before_it_is_seen() {
     }
 }
 
-/// What a path loses by itself is no overflow, be it rare.
+/// Rare losses of the path itself are no overflow.
 #[test]
 fn a_path_that_loses_rarely_by_itself_is_filled() {
     for packet in [PACKET, JUMBO] {

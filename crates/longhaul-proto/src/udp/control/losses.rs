@@ -28,10 +28,9 @@ pub(super) struct LossJudge {
     overflow: f64,
     /// Rounds for which losses are still those of a queue that stood.
     stood: u32,
-    /// Losses beyond what is borne, added up whatever the queue, and the rounds in which they came:
-    /// their packets, those of them that were lost, bytes that arrived, and seconds.
-    sum: f64,
-    run: [f64; 4],
+    /// The rounds in which losses beyond what is borne came, whatever the queue: their packets,
+    /// those of them that were lost, bytes that arrived, seconds, and these losses.
+    run: [f64; 5],
     /// After an excess: a rate that is carried for sure, if very much was lost twice, or infinity;
     /// and the rounds since very much was.
     pub(super) deep: f64,
@@ -65,8 +64,7 @@ impl LossJudge {
             empty: 0,
             overflow: 0.0,
             stood: 0,
-            sum: 0.0,
-            run: [0.0; 4],
+            run: [0.0; 5],
             deep,
             deep_age: u32::MAX,
             few: [0.0; 2],
@@ -99,20 +97,20 @@ impl LossJudge {
             self.learn(round, (learns, uneven));
         }
         if self.pardon > 0 {
-            (self.pardon, self.overflow, self.sum, self.run) = (self.pardon - 1, 0.0, 0.0, [0.0; 4]);
+            (self.pardon, self.overflow, self.run) = (self.pardon - 1, 0.0, [0.0; 5]);
             return LossVerdict::Own;
         }
         let more = round.lost + f64::from(round.marked) - expected;
         self.overflow = if stands { (self.overflow + more).max(0.0) } else { self.overflow * OVERFLOW_REMEMBERED };
         // Rounds of few packets show little by themselves.
-        self.sum = (self.sum + more - borne * packets).max(0.0);
-        let part = [packets, round.lost, round.rate * round.seconds, round.seconds];
-        self.run = if self.sum > 0.0 { [0, 1, 2, 3].map(|at| self.run[at] + part[at]) } else { [0.0; 4] };
-        let is_sum = self.sum > SUM_LEAST.max(SIGMAS * noise);
+        let part = [packets, round.lost, round.rate * round.seconds, round.seconds, more - borne * packets];
+        let run = [0, 1, 2, 3, 4].map(|at| self.run[at] + part[at]);
+        self.run = if run[4] > 0.0 { run } else { [0.0; 5] };
+        let is_sum = self.run[4] > SUM_LEAST.max(SIGMAS * noise);
         if self.overflow <= noise && more <= noise + borne * packets && !is_sum {
             return LossVerdict::Own;
         }
-        let [packets, lost, bytes, seconds] = self.run;
+        let [packets, lost, bytes, seconds, _] = self.run;
         let is_deep = lost > (OWN_LOSS_ROOM * self.own + DEEP) * packets && seconds > 0.0;
         // A moment in which nothing passes makes no path narrower.
         let is_again = is_deep && self.deep_age <= DEEP_ROUNDS;
@@ -120,7 +118,7 @@ impl LossJudge {
         if is_deep {
             self.deep_age = 0;
         }
-        (self.overflow, self.sum, self.run) = (0.0, 0.0, [0.0; 4]);
+        (self.overflow, self.run) = (0.0, [0.0; 5]);
         LossVerdict::Excess
     }
 

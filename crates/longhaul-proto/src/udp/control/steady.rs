@@ -73,7 +73,7 @@ impl UdpControl {
             // While a queue stands, what is delivered is what there is for this session; but after
             // a cut it is, for a while, what was before.
             let (gain, most) = if is_polite { POLITE_YIELD } else { YIELD };
-            // ... and who came to others grows faster meanwhile, or it would be equal after a minute.
+            // ... and who came to others grows faster meanwhile: it would take a minute else.
             let is_less = !is_polite && queue < target && patience > 1.0 && self.others.came_first();
             let less = ((patience - PATIENCE_OF_TWO) / (PATIENCE.1 - PATIENCE_OF_TWO)).clamp(0.0, 1.0);
             let (gain, step) = if is_less { (gain * (1.0 + less), STEP_LESS) } else { (gain, STEP_FIRST) };

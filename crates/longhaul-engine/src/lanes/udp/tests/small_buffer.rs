@@ -140,7 +140,7 @@ fn drops_of_a_receiver_with_a_small_buffer_are_its_own_and_its_lane_is_held_to_w
     let (own, beyond) = (path.road().own_loss(), path.road().loss_beyond());
     assert!(own.is_some_and(|own| own < 0.01) && beyond.is_some_and(|beyond| beyond < BEYOND_MAX), "{context}");
     assert!(!path.is_broken(), "{context}");
-    assert!(feed.held.iter().all(|rate| (*rate as f64) <= feed.most()), "{context}");
+    assert!(feed.held.iter().all(|rate| (*rate as f64) <= feed.most() * MEAN_TO_TENTH), "{context}");
     path.end(LaneId(0));
 }
 
@@ -150,3 +150,6 @@ const BUFFER: usize = 2048;
 /// The part of the packets that may pass for lost on the path: drops are counted by mean runs, and
 /// some statuses of two thousand packets are off by 40. Were drops losses, it would be a third.
 const BEYOND_MAX: f64 = 0.05;
+/// A lane is held to a mean of a second, and tenths are seen between statuses, of which a busy host
+/// has few.
+const MEAN_TO_TENTH: f64 = 1.5;
