@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    fn root(dir: &std::path::Path) -> TargetSet {
+    fn root(dir: &std::path::Path) -> std::sync::Arc<TargetSet> {
         TargetSet::plain(Tree::open(dir).expect("a tree"))
     }
 
@@ -156,8 +156,8 @@ mod tests {
         for (name, part) in [("all", StagePart::All), ("shards", StagePart::Shard([1; 16]))] {
             let name = DatasetName::new(name).expect("a name");
             let order = DatasetOrder { name: &name, principal: "key:a", replace: Replace::Never, part };
-            let at = (set.first(), &RelPath::root(), ModePolicy::Keep);
-            let stage = DatasetStage::beneath(at, order, Duration::ZERO).expect("staged");
+            let place = &RelPath::root();
+            let stage = DatasetStage::beneath((set.first(), place, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
             std::fs::create_dir_all(stage.tree().named().join("tree")).expect("made");
             std::fs::write(stage.tree().named().join("tree/f"), "text").expect("written");
         }
@@ -181,8 +181,8 @@ mod tests {
             .map(|campaign| {
                 let part = StagePart::Shard([campaign; 16]);
                 let order = DatasetOrder { name: &name, principal: "key:a", replace: Replace::Never, part };
-                let at = (set.first(), &RelPath::root(), ModePolicy::Keep);
-                DatasetStage::beneath(at, order, Duration::ZERO).expect("staged")
+                let place = &RelPath::root();
+                DatasetStage::beneath((set.first(), place, ModePolicy::Keep), order, Duration::ZERO).expect("staged")
             })
             .into();
         let asked = |principal: &str, campaign: u8| {
