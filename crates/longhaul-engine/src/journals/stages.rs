@@ -157,7 +157,8 @@ mod tests {
             let name = DatasetName::new(name).expect("a name");
             let order = DatasetOrder { name: &name, principal: "key:a", replace: Replace::Never, part };
             let place = &RelPath::root();
-            let stage = DatasetStage::beneath((set.first(), place, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
+            let stage =
+                DatasetStage::beneath((set.first(), place, ModePolicy::Keep), order, Duration::ZERO).expect("staged");
             std::fs::create_dir_all(stage.tree().named().join("tree")).expect("made");
             std::fs::write(stage.tree().named().join("tree/f"), "text").expect("written");
         }
