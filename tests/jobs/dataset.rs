@@ -41,7 +41,8 @@ fn staged(dir: &Path) -> PathBuf {
     holder.path().join("tree/ds")
 }
 
-/// Fails unless the dataset of a campaign is its source, with a list of it, and nothing lies beside.
+/// Fails unless the dataset of a campaign is its source, with a list of it, and nothing lies
+/// beside.
 #[track_caller]
 fn assert_whole(source: &Path, dest: &Path, others: &[String], context: impl std::fmt::Display) {
     tree::assert_same(&Tree::of(source), &Tree::of(dest.join("run-7/ds")), &context.to_string());
@@ -58,8 +59,17 @@ fn ends(outcome: &Outcome) -> Vec<String> {
     states.filter(|state| state != "claimed").collect()
 }
 
-/// Has a reader look at a dataset again and again while `work` is done. Fails if it ever sees a part
-/// of it.
+/// Ends a reader, whatever becomes of the work beside it.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has a reader look at a dataset again and again while `work` is done. Fails if it ever sees a
+/// part of it.
 fn with_reader<T>(dataset: &Path, files: usize, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -76,11 +86,10 @@ fn with_reader<T>(dataset: &Path, files: usize, work: impl FnOnce() -> T) -> T {
             }
             sights
         });
+        // Also if the work fails, or the reader would go on for ever.
+        let over = Over(&is_over);
         let done = work();
-        while !dataset.exists() {
-            std::thread::yield_now();
-        }
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         reader.join().unwrap();
         done
     })
@@ -138,6 +147,47 @@ fn nothing_appears_without_a_file_that_was_given_up_until_that_was_tried_again()
         let path = host.path("to/run-7/ds").join(path.strip_prefix(path.ancestors().nth(2).unwrap()).unwrap());
         assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), inode, "{} was sent again", path.display());
     }
+}
+
+#[test]
+fn a_file_that_is_lost_where_it_is_staged_holds_the_commit_until_a_retry_has_brought_it_again() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    add(&host, "to", &[]);
+    fs::rename(host.path("ds/3/03"), host.path("away")).unwrap();
+    run(&host).fail(23);
+    fs::remove_file(staged(&host.path("to")).join("2/03")).unwrap();
+    fs::rename(host.path("away"), host.path("ds/3/03")).unwrap();
+    host.run(["job", "retry", "all"]).succeed();
+    let outcome = run(&host).fail(23);
+    assert_eq!(left(&host, "all")["commit"], "held", "{outcome}");
+    assert!(seen(&host.path("to")).is_empty(), "{outcome}");
+    let told = host.run(["job", "left", "all"]).succeed();
+    assert!(told.stdout_text().contains("'longhaul job retry' has them moved again"), "{told}");
+    host.run(["job", "release", "all"]).succeed();
+    run(&host).fail(23);
+    host.run(["job", "retry", "all"]).succeed();
+    let outcome = run(&host).succeed();
+    assert_whole(&host.path("ds"), &host.path("to"), &[], &outcome);
+}
+
+#[test]
+fn a_queue_that_forgot_its_shards_ends_a_campaign_whose_dataset_has_appeared() {
+    let site = Site::new();
+    let host = &site.client;
+    plant(&host.path("ds"));
+    add(host, &site.url("in"), &[]);
+    run(host).succeed();
+    let inode = fs::metadata(site.root().join("in/run-7")).unwrap().ino();
+    // As of a backup from before the first claim, but for the fences.
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    let forgotten = "UPDATE shard SET state = 0, done_files = 0, done_bytes = 0; UPDATE campaign SET state = 1";
+    rows.execute_batch(forgotten).unwrap();
+    let outcome = run(host).succeed();
+    assert_eq!(ends(&outcome), vec!["done"; 7], "{outcome}");
+    assert_eq!(counts(&left(host, "all")), [101, 0, 0]);
+    assert_eq!(fs::metadata(site.root().join("in/run-7")).unwrap().ino(), inode);
+    assert_whole(&host.path("ds"), &site.root().join("in"), &[], &outcome);
 }
 
 #[test]

@@ -124,6 +124,7 @@ class CampaignOptions(TrustOptions, RuleOptions, total=False):
     hook: Union[str, Sequence[str]]
     shard_files: int
     shard_bytes: Size
+    as_dataset: str
 
 
 class PartsOptions(TrustOptions, total=False):

@@ -11,6 +11,7 @@
 //! | `name` | the dataset's name and whose it is, as text; locked by the session that stages |
 //! | `tree` | the dataset as far as it came |
 //! | `.longhaul` | the journals of its unfinished files |
+//! | `roots` | the roots of files that a campaign's commit has read |
 //! | `ready.INODE` | a note of the dataset that is in its last steps |
 //!
 //! In its last steps the dataset lies beside its name, under that of the holder and `.ready`: so
@@ -30,6 +31,7 @@ mod holder;
 mod left;
 mod lock;
 mod prune;
+mod roots;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -44,11 +46,12 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, fstat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::campaign::CampaignName;
+use self::campaign::CampaignMark;
 pub use self::campaign::StagePart;
 use self::holder::Holder;
 pub use self::left::{CountLeft, StageFacts};
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
+pub use self::roots::ReadRoots;
 use super::base;
 use super::fs::{FsTarget, StagedHome};
 use super::meta::mode;
@@ -67,8 +70,8 @@ use crate::walk::Dir;
 pub struct DatasetStage {
     holder: Holder,
     replace: Replace,
-    /// The campaign whose dataset it is. `None`: it is that of one transfer.
-    campaign: Option<CampaignName>,
+    /// The mark of the campaign whose dataset it is. `None`: it is that of one transfer.
+    mark: Option<CampaignMark>,
     tree: Arc<Tree>,
     /// The path that it shall have beneath the served tree, or its name alone.
     place: RelPath,
@@ -192,7 +195,7 @@ impl DatasetStage {
         order: DatasetOrder<'_>,
         patience: Duration,
     ) -> Result<DatasetStage, DatasetError> {
-        let (replace, campaign) = (order.replace, order.part.campaign());
+        let (replace, mark) = (order.replace, order.mark());
         let place = beneath.join(order.name.as_bytes());
         let place = place.map_err(|source| DiskError::Name { path: order.name.as_bytes().into(), source })?;
         let mut holder = Holder::take((parent, &dir), order, patience)?;
@@ -201,11 +204,13 @@ impl DatasetStage {
         }
         // Cleaned up where it cannot be used.
         let tree = Tree::held(holder.dir(), dir.join(holder.shown_name()));
-        let mut stage = DatasetStage { holder, replace, campaign, tree, place };
+        let mut stage = DatasetStage { holder, replace, mark, tree, place };
         // Whoever has it beside others came behind one that has done so alone.
         if stage.holder.is_alone() {
             stage.holder.recover()?;
             stage.holder.try_renames(replace)?;
+        } else if stage.holder.is_in_last_steps()? {
+            return Err(DatasetError::Busy { path: stage.shown() });
         }
         stage.need_free_name()?;
         if order.part.is_of_shard() {
@@ -247,6 +252,11 @@ impl DatasetStage {
         path_of(&self.holder.dir())
     }
 
+    /// The roots of staged files that earlier sessions of the commit have read.
+    pub fn read_roots(&self) -> ReadRoots {
+        ReadRoots::in_holder(&self.holder.dir())
+    }
+
     /// The path at which the dataset shall appear, for people.
     pub fn shown(&self) -> PathText {
         self.holder.shown()
@@ -260,7 +270,9 @@ impl DatasetStage {
     /// Refuses a dataset whose name is taken, if it may not replace what has it or could not, or if
     /// it is that very dataset which has it.
     fn need_free_name(&self) -> Result<(), DatasetError> {
-        if self.campaign.is_some() && self.holder.campaign_of_name()? == self.campaign {
+        if self.mark.is_some() && self.holder.mark_of_name()? == self.mark {
+            // Whoever had it appear may have died before that was durable.
+            self.holder.sync()?;
             return Err(DatasetError::Published { path: self.shown() });
         }
         match self.replace {
@@ -291,9 +303,14 @@ impl DatasetStage {
     /// # Errors
     /// A [`DatasetError`] of the disk.
     pub fn note_campaign(&self, top: &DatasetTop) -> Result<(), DatasetError> {
-        let Some(campaign) = self.campaign else { return Ok(()) };
-        campaign::note(&top.dir, campaign)
+        let Some(mark) = self.mark else { return Ok(()) };
+        campaign::note(&top.dir, mark)
             .map_err(|error| DiskError::call("note the campaign of", self.shown(), error).into())
+    }
+
+    /// Gives the dataset's directory the times back that it had, as it does not appear this time.
+    pub fn keep_times(&self, top: &DatasetTop) {
+        let _ = top.dir.kernel().set_times_of_place(top.dir.as_ref(), &times_of(&top.stat));
     }
 
     /// Makes everything in the dataset durable.

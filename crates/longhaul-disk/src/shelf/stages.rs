@@ -32,6 +32,18 @@ impl StageNote {
         self.principal.split_once(BETWEEN).map_or(&self.principal, |(owner, _)| owner)
     }
 
+    /// Whether it is that of a campaign, whose shards are moved over weeks.
+    pub fn is_of_campaign(&self) -> bool {
+        self.principal.contains(BETWEEN)
+    }
+
+    /// Whether another principal stages the same dataset of the same campaign.
+    pub fn has_rival(&self, other: &StageNote) -> bool {
+        let campaign = |note: &StageNote| note.principal.split_once(BETWEEN).map(|(_, campaign)| campaign.to_owned());
+        let same = campaign(self).is_some() && campaign(self) == campaign(other);
+        same && self.place == other.place && self.owner() != other.owner()
+    }
+
     /// The name of its file: one for each place and principal.
     fn file_name(&self) -> Vec<u8> {
         let mut hasher = blake3::Hasher::new_derive_key("longhaul 1 note of a dataset");

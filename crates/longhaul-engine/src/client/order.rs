@@ -255,6 +255,7 @@ impl Run {
             (self.settings.files_from.is_some() && !is_listed, "a list of names"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
+            (self.publishing.part.is_some(), "a part of a campaign's dataset"),
             (self.publishing.claim.is_some() && asked.dialler == Dialler::Source, "a claim, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use longhaul_core::{Blame, DatasetName, DatasetPart, Escaped, Fault, FaultCode, IfExists, RelPath};
 use longhaul_disk::{
-    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StagePart, TargetSet, TargetTree,
+    DatasetError, DatasetOrder, DatasetStage, FsTarget, PathText, Replace, StageNote, StagePart, TargetSet, TargetTree,
     TreePolicy, VoidTarget, look_at_dataset,
 };
 use longhaul_proto::receiver::Landing;
 
 use super::{Ground, LocalSite, Opening};
+use crate::journals::claims::HeldClaim;
 use crate::journals::presence::Presence;
 use crate::journals::{Doubts, Principal, RootJournals};
 use crate::session::dataset::{Appeared, StagedDataset};
@@ -50,6 +51,24 @@ pub(super) struct Staging<'o> {
     pub(super) part: Option<DatasetPart>,
     /// Where its session says that it has appeared.
     pub(super) appeared: Appeared,
+    /// The claim of its session.
+    pub(super) claimed: ShownClaim,
+}
+
+/// A claim that is kept already, if the session needs one, and the presence of that session.
+#[derive(Default)]
+pub(super) struct ShownClaim {
+    presence: Arc<Presence>,
+    claim: Option<HeldClaim>,
+}
+
+impl ShownClaim {
+    /// Shows the claim of a session that is about to be opened.
+    fn of(root: &RootJournals, who: &Principal, opening: &Opening) -> Result<ShownClaim, Fault> {
+        let presence = Arc::<Presence>::default();
+        let claim = opening.claim.map(|claim| root.claims().show(claim, who, &presence)).transpose()?;
+        Ok(ShownClaim { presence, claim })
+    }
 }
 
 impl DatasetWish {
@@ -123,12 +142,14 @@ impl DatasetWish {
             }
             return Ok(planned(base));
         }
-        store.need_room_for_stage(root, (&who.principal, &place))?;
         let order = self.order(who, &opening)?;
+        store.need_room_for_stage(root, &StageNote { place, principal: order.stager() })?;
+        // Before it is staged: an older session of the shard ends for it, and lets go of that.
+        let claimed = ShownClaim::of(store, who, &opening)?;
         let stage = DatasetStage::beneath((root.first(), path, policy.modes), order, PATIENCE)?;
         let doubts = &Doubts::default();
         let (part, appeared) = (self.part.clone(), self.appeared.clone());
-        let staging = Staging { root: store, doubts, policy, who, run, opening, part, appeared };
+        let staging = Staging { root: store, doubts, policy, who, run, opening, part, appeared, claimed };
         opened(stage, staging, base)
     }
 }
@@ -156,9 +177,8 @@ pub(super) fn opened(stage: DatasetStage, with: Staging<'_>, base: String) -> Re
     let top = DatasetStage::path_of(&onto)?;
     let target = stage.target(&onto, with.opening.direct, with.policy)?.cataloguing(with.opening.catalogue.clone());
     let store = with.root.staged(stage.tree().shelf(), target.layout(), with.doubts);
-    let presence = Arc::<Presence>::default();
-    // Before partials are looked for, which an older session of the shard may have.
-    let claim = with.opening.claim.map(|claim| with.root.claims().show(claim, with.who, &presence)).transpose()?;
+    // It is kept before partials are looked for, which an older session of the shard may have.
+    let ShownClaim { presence, claim } = with.claimed;
     let ledger = store.begin(with.who, with.run, top, presence.clone())?;
     let tree = Arc::new(target.tagged(ledger.tag()));
     let fleeting = Destination::fleeting(tree, Landing::beneath(), base.clone());
@@ -207,7 +227,9 @@ impl LocalSite {
         let (policy, run) = (TreePolicy::default(), self.run);
         let (doubts, opening, appeared) = (&self.doubts, self.opening.clone(), wish.appeared.clone());
         let part = wish.part.clone();
-        let staging = Staging { root, doubts, policy, who, run, opening, part, appeared };
+        // Behind it: it made the directory in which claims are kept.
+        let claimed = ShownClaim::of(root, who, &opening)?;
+        let staging = Staging { root, doubts, policy, who, run, opening, part, appeared, claimed };
         let destination = opened(stage, staging, base)?;
         let whole = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         Ok(Destination {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::digest::Hash32;
 use longhaul_core::{Blame, EntryKind, Fault, FaultCode, IfExists, Mtime, Preserve, RelPath, Sums};
-use longhaul_disk::{DatasetStage, DatasetTop, ListedName, Removed, StagedKind};
+use longhaul_disk::{DatasetStage, DatasetTop, Identity, ListedName, ReadRoots, Removed, StagedKind};
 use longhaul_manifest::{Draft, Item, ItemKind, Lists, ManifestError, Sealed, Sorter};
 use longhaul_proto::receiver::EntryRef;
 use longhaul_proto::wire::message::Outcome;
@@ -26,6 +26,8 @@ pub(crate) struct StagedDataset {
     appeared: Appeared,
     /// The sessions that bring it.
     brought: BroughtBy,
+    /// The roots that earlier sessions of its commit have read. `None`: it is no commit.
+    roots: Option<ReadRoots>,
     /// Whether the session ends without it.
     given_up: AtomicBool,
     /// Hears of files that are removed where it is staged.
@@ -107,7 +109,8 @@ impl StagedDataset {
         let sorter = (brought != BroughtBy::Shards).then(|| Sorter::new(&stage.scratch_path(), SORT_BYTES));
         let list = Mutex::new(DatasetList { sorter, missing: MissingFiles::default() });
         let (given_up, on_removed) = (AtomicBool::default(), OnceLock::default());
-        StagedDataset { list, stage, appeared, brought, given_up, on_removed }
+        let roots = (brought == BroughtBy::ShardsBefore).then(|| stage.read_roots());
+        StagedDataset { list, roots, stage, appeared, brought, given_up, on_removed }
     }
 
     /// Whether it has a list of all files, of which it must know the roots.
@@ -118,6 +121,23 @@ impl StagedDataset {
     /// Whether it is that of a campaign.
     pub(crate) fn is_of_campaign(&self) -> bool {
         self.brought != BroughtBy::This
+    }
+
+    /// Whether what an earlier session staged gives way to what this one brings. What lies there
+    /// from other shards of the same campaign does not: it was delivered.
+    pub(crate) fn may_make_way(&self) -> bool {
+        self.brought == BroughtBy::This
+    }
+
+    /// The root of a staged file that an earlier session of its commit has read, if the file is the
+    /// same still.
+    pub(crate) fn known_root(&self, path: &RelPath, is: &Identity) -> Option<Hash32> {
+        self.roots.as_ref()?.find(path, is)
+    }
+
+    /// Notes the root of a staged file that was read, for later sessions of its commit.
+    pub(crate) fn note_root(&self, path: &RelPath, is: &Identity, root: &Hash32) {
+        self.roots.iter().for_each(|roots| roots.keep(path, is, root));
     }
 
     /// Where it says that it has appeared.
@@ -193,10 +213,8 @@ impl StagedDataset {
         }
         let Some(sorter) = list.sorter.take() else { return Ok(()) };
         let top = self.stage.open_top()?;
-        let sealed = self.sealed(sorter, &top)?;
-        self.stage.note_campaign(&top)?;
-        self.fit(&top, &sealed)?;
-        self.stage.make_durable(&top)?;
+        // Whoever tries it again finds the times that the source has.
+        let sealed = self.prepared(sorter, &top).inspect_err(|_| self.stage.keep_times(&top))?;
         let _right = claim.map(HeldClaim::publishing).transpose()?;
         self.goes_on()?;
         let published = self.stage.publish(&top)?;
@@ -207,6 +225,15 @@ impl StagedDataset {
         let old = published.old.map(|old| longhaul_core::Escaped(&old).to_string());
         tracing::info!(target: "longhaul::dataset", %path, %digest, old, "a dataset has appeared");
         published.fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    /// Seals its list, removes what is not in that, and makes everything durable.
+    fn prepared(&self, sorter: Sorter, top: &DatasetTop) -> Result<Sealed, Fault> {
+        let sealed = self.sealed(sorter, top)?;
+        self.stage.note_campaign(top)?;
+        self.fit(top, &sealed)?;
+        self.stage.make_durable(top)?;
+        Ok(sealed)
     }
 
     /// Seals its list in its own directory.

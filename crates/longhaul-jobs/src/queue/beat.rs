@@ -81,6 +81,8 @@ pub fn beat(rows: &mut dyn Rows, beat: &Beat) -> Result<BeatAnswer, JobsError> {
             BeatAnswer::GoOn(rate_of_mover(rows, &link, allowance)?)
         }
         (CampaignState::Running, LinkState::Closed(_), _) => BeatAnswer::Stop(Stopping::Link),
+        // It sends nothing, and what it has read since it began would be read again.
+        (CampaignState::Running, _, Allowance::Closed) if shard.part.is_commit() => BeatAnswer::GoOn(None),
         (CampaignState::Running, _, Allowance::Closed) => BeatAnswer::Stop(Stopping::Hours),
         (state, _, _) => BeatAnswer::Stop(Stopping::Campaign(state)),
     })

@@ -5,10 +5,13 @@
 //! held until then. It is claimed, beaten, finished and cancelled by the rules of any shard. Must
 //! not know how anything appears.
 
+use longhaul_core::FaultCode;
+
+use super::control::Selection;
 use super::{campaign_of, link_of};
 use crate::error::JobsError;
-use crate::ids::{CampaignId, LinkId, ShardId};
-use crate::rows::{Campaign, CampaignState, Hold, Shard, ShardKind, ShardState};
+use crate::ids::{Amount, CampaignId, LinkId, ShardId};
+use crate::rows::{Campaign, CampaignState, Hold, Shard, ShardKind, ShardState, Tries};
 use crate::store::Rows;
 
 /// Has all files of a campaign that is being planned appear together, by a commit over this link. A
@@ -30,6 +33,55 @@ pub fn add_commit(rows: &mut dyn Rows, campaign: CampaignId, link: LinkId) -> Re
     rows.put_shard(&commit)?;
     Ok(commit.id)
 }
+
+/// Whether a commit that was held with this fault did not find all files as they were delivered.
+pub const fn misses_files(code: FaultCode) -> bool {
+    use FaultCode::{Changed, Incomplete, Mismatch, NotFound, Vanished};
+    matches!(code, Incomplete | Changed | Vanished | NotFound | Mismatch)
+}
+
+/// Has the shards moved again of a campaign whose commit did not find all files where they are
+/// staged, a thousand of those behind `after` at most: files that stand there as they shall are
+/// compared, and not sent. The commit waits for them again. Gives the files, and the shard to go on
+/// behind; `None` there if that was the last one.
+///
+/// # Errors
+/// [`JobsError::WrongState`] if the campaign is cancelled or still planned,
+/// [`JobsError::NoCampaign`], [`JobsError::Store`].
+pub fn retry_commit(
+    rows: &mut dyn Rows,
+    id: CampaignId,
+    selection: Selection,
+    after: ShardId,
+) -> Result<(u64, Option<ShardId>), JobsError> {
+    let campaign = campaign_of(rows, id)?;
+    if matches!(campaign.state, CampaignState::Cancelled | CampaignState::Planning) {
+        return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
+    }
+    let Some(mut commit) = rows.commit_of(id)? else { return Ok((0, None)) };
+    let ShardState::Held(Hold::Broken(code)) = commit.state else { return Ok((0, None)) };
+    if !misses_files(code) || selection != Selection::All && selection != Selection::Code(code) {
+        return Ok((0, None));
+    }
+    let shards = rows.shards(id, ShardKind::Done, after, AGAIN_AT_A_TIME)?;
+    let last = shards.last().filter(|_| shards.len() == AGAIN_AT_A_TIME).map(|shard| shard.id);
+    let mut files = 0;
+    for mut shard in shards {
+        files += shard.done.files;
+        (shard.state, shard.tries, shard.done) = (ShardState::Planned, Tries::default(), Amount::default());
+        rows.put_shard(&shard)?;
+    }
+    if last.is_none() {
+        // Until here it is held as before: a call that is cut off is made again.
+        (commit.state, commit.tries) = (ShardState::Held(Hold::AwaitsShards), Tries::default());
+        rows.put_shard(&commit)?;
+        let_commit_go(rows, &campaign)?;
+    }
+    Ok((files, last))
+}
+
+/// Shards that are planned again at a time.
+const AGAIN_AT_A_TIME: usize = 1000;
 
 /// Lets the commit of a campaign go, if it waits for nothing any more.
 pub(super) fn let_commit_go(rows: &mut dyn Rows, campaign: &Campaign) -> Result<(), JobsError> {

@@ -128,6 +128,12 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
         Outcome::HandedBack => ShardState::Planned,
         Outcome::Broken { code, at: BreakPlace::Shard, .. } => ShardState::Held(Hold::Broken(*code)),
         Outcome::Broken { code, at: BreakPlace::Host, .. } => host_failed(&mut shard, *code, (now, report.chance)),
+        // A session of a shard has not let go of what is staged yet. The link is well.
+        Outcome::Broken { code: FaultCode::Busy, .. } if shard.part.is_commit() => {
+            shard.tries.again = shard.tries.again.saturating_add(1);
+            shard.turn.not_before = now.plus(shard_pause(shard.tries.again, report.chance));
+            ShardState::Planned
+        }
         Outcome::Broken { code, welcome, .. } => {
             let counts = *welcome && *code != FaultCode::Unreachable;
             broken((&mut shard, &mut link), *code, (now, report.chance), (link_was_well, counts))

@@ -24,7 +24,7 @@ pub use add::{
 pub use admit::{Admission, AdmitAll, queue_id};
 pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, claim_among, raise};
-pub use commit::add_commit;
+pub use commit::{add_commit, misses_files, retry_commit};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};
@@ -63,7 +63,8 @@ fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, mo
         (shard.tries.lapses, shard.tries.breaks) = (0, 0);
         link.back_off = BackOff::default();
     }
-    link.progress(now, bytes);
+    // A commit reads where the files are staged: nothing passes the link.
+    link.progress(now, if shard.part.is_commit() { 0 } else { bytes });
 }
 
 /// The state of a shard that nobody has any more: what is left of a cancelled campaign is not

@@ -140,6 +140,10 @@ pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn
     if campaign.state == CampaignState::Planning {
         return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
     }
+    if rows.commit_of(campaign.id)?.is_some_and(|commit| commit.state != ShardState::Done) {
+        // What has the name of the dataset is another one, or nothing.
+        return Ok(VerifyTurn::NothingDue(None));
+    }
     let now = rows.now()?;
     let failed_before = ask.begun.max(Micros(now.0.saturating_sub(PAUSE_AFTER_FAILURE_MICROS)));
     let first = rows.first_to_verify(campaign.id, Due::at(now, LEASE), (believed(now), failed_before))?;

@@ -192,8 +192,8 @@ lh://HOST[:PORT]/ROOT/PATH. DEST is made where it is not there";
 
 /// Beneath the options of `job add`.
 pub(super) const JOB_ADD: &str = "\
-The name of the campaign is printed. Nothing of it moves before 'longhaul job plan' has listed its files. With
---as-dataset NAME all of its files appear as DEST/NAME behind its last shard, or none does.
+The name of the campaign is printed. Nothing of it moves before 'longhaul job plan' has listed its files.
+With --as-dataset NAME all of its files appear as DEST/NAME behind its last shard, or none does.
 
   longhaul job add --name atlas /data/atlas/ lh://node.example/atlas
   longhaul job plan atlas

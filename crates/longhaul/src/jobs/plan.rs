@@ -47,6 +47,7 @@ pub fn plan_shards(
     (manifests, owner): (&[Sealed], Option<&Identity>),
     stopped: &dyn Fn() -> Option<FaultCode>,
 ) -> Result<CampaignPlan, Fault> {
+    need_all_names(spec, manifests)?;
     let mut added = Vec::new();
     let cut = cut_all(store, (campaign, spec), (manifests, owner), stopped, &mut added);
     let Err(fault) = cut else { return cut };
@@ -56,6 +57,22 @@ pub fn plan_shards(
     let taken_back = store.transact(|rows| take_back_segments(rows, campaign.id, &added));
     taken_back.map_err(|error| fault_of_jobs(&error))?;
     Err(fault)
+}
+
+/// Refuses a campaign whose files shall appear together, if names could not be read: it would move
+/// all others, and never appear.
+///
+/// # Errors
+/// A fault of code [`FaultCode::Incomplete`].
+pub fn need_all_names(spec: &CampaignSpec, manifests: &[Sealed]) -> Result<(), Fault> {
+    let omitted = manifests.iter().fold(0, |sum: u64, sealed| sum.saturating_add(sealed.head().omitted));
+    if spec.dataset.is_none() || omitted == 0 {
+        return Ok(());
+    }
+    let names = if omitted == 1 { "1 name".to_owned() } else { format!("{omitted} names") };
+    let message = format_args!("{names} of the sources could not be read, and the campaign's files appear all or none");
+    let fault = Fault::new(FaultCode::Incomplete, Blame::Local, message);
+    Err(fault.hint_in_words("let this user read them, or exclude them from the campaign, and plan it again"))
 }
 
 /// Cuts all manifests. `added` has the numbers of the segments that this run added.
@@ -269,6 +286,20 @@ mod tests {
         plan_shards(&mut store, &campaign, &spec, (&[first, second], None), &|| None).unwrap();
         let planned = store.transact(|rows| rows.campaign(campaign.id)).unwrap().unwrap();
         assert_eq!((planned.omitted, planned.state), (5, longhaul_jobs::CampaignState::Running));
+    }
+
+    #[test]
+    fn a_dataset_of_which_names_could_not_be_read_is_not_begun() {
+        let out = tempfile::tempdir().unwrap();
+        let mut store = Memory::at(Micros(1_000_000));
+        let (campaign, spec, first) = campaign_of_files(&mut store, &out.path().join("0"));
+        let spec = spec.as_dataset(Some(longhaul_core::DatasetName::new("run-7").unwrap()));
+        let second = Draft::begin(&out.path().join("1")).unwrap().seal(Lists::ALL, 2).unwrap();
+        let fault = plan_shards(&mut store, &campaign, &spec, (&[first, second], None), &|| None).unwrap_err();
+        assert_eq!(fault.code, FaultCode::Incomplete);
+        assert!(fault.message.contains("2 names"), "{fault:?}");
+        let row = store.transact(|rows| rows.campaign(campaign.id)).unwrap().unwrap();
+        assert_eq!(row.state, longhaul_jobs::CampaignState::Planning);
     }
 
     #[test]

@@ -57,6 +57,18 @@ impl Shelf {
         self.dir.join(name).join(source.to_string())
     }
 
+    /// Removes the manifest of a campaign's source, so that the next planner lists that anew.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be removed. One that is not there is no error.
+    pub fn remove_manifest(&self, campaign: CampaignKey, source: usize) -> Result<(), Error> {
+        let dir = self.manifest(campaign, source);
+        match std::fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            outcome => outcome.map_err(Error::file("remove", &dir)),
+        }
+    }
+
     /// The file with the digests of a shard's delivered files.
     pub fn record(&self, campaign: CampaignKey, shard: ShardId) -> PathBuf {
         self.manifest(campaign, 0).with_file_name("delivered").join(shard.0.to_string())
@@ -102,8 +114,8 @@ impl Shelf {
         Err(damaged(&self.dir, "no source has the segment"))
     }
 
-    /// The whole manifests of a campaign's sources, one for each, whose segments are those that were
-    /// planned. `roots` are as in [`Shelf::listing`].
+    /// The whole manifests of a campaign's sources, one for each, whose segments are those that
+    /// were planned. `roots` are as in [`Shelf::listing`].
     ///
     /// # Errors
     /// As [`Shelf::listing`].

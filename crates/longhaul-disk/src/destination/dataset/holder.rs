@@ -17,8 +17,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::campaign::{self, CampaignName};
+use super::campaign::{self, CampaignMark};
 use super::lock::{HolderLock, Taken, lock_in};
+use super::roots::ROOTS;
 use super::{DatasetError, DatasetOrder, Published, let_owner_in, remove_flat, shown_of};
 use crate::destination::random;
 use crate::error::{DiskError, PathText};
@@ -95,6 +96,14 @@ impl Holder {
         Ok(taken.map(|taken| Holder::locked((parent, taken), (name, own, shown), note)))
     }
 
+    /// Whether a note tells of last steps that were not ended: the lock is free for a moment
+    /// between the session that had it alone and others, and one may have died in them then.
+    pub(super) fn is_in_last_steps(&self) -> Result<bool, DatasetError> {
+        let mut noted = false;
+        let looked = self.dir.readable().and_then(|fd| each_name(fd, |name| noted |= Note::parse(name).is_some()));
+        looked.map(|()| noted).map_err(|error| self.failed("look at what is staged of", error))
+    }
+
     /// Whether nobody else has it.
     pub(super) fn is_alone(&self) -> bool {
         self.hold == HolderLock::Alone
@@ -111,8 +120,8 @@ impl Holder {
         Ok(())
     }
 
-    /// The campaign whose dataset has the name. `None` if there is none.
-    pub(super) fn campaign_of_name(&self) -> Result<Option<CampaignName>, DatasetError> {
+    /// The mark of the campaign whose dataset has the name. `None` if there is none.
+    pub(super) fn mark_of_name(&self) -> Result<Option<CampaignMark>, DatasetError> {
         campaign::noted(&self.parent, self.name.as_bytes()).map_err(|error| self.failed("examine", error))
     }
 
@@ -259,6 +268,10 @@ impl Holder {
             }
             Ok(_) => drop(self.keep_old()?),
         }
+        if !notes.is_empty() {
+            // A rename of the killed process may not be durable yet, and the notes tell of it.
+            self.sync()?;
+        }
         for note in notes {
             let _ = self.dir.kernel().rmdirat(self.dir.as_ref(), note.name().as_bytes());
         }
@@ -326,7 +339,7 @@ impl Holder {
     }
 
     /// Makes the directory durable in which the dataset has its name.
-    fn sync(&self) -> Result<(), DatasetError> {
+    pub(super) fn sync(&self) -> Result<(), DatasetError> {
         self.parent.sync().map_err(|error| self.failed("sync the directory of", error))
     }
 
@@ -358,9 +371,8 @@ impl Holder {
         let (kernel, dir) = (self.dir.kernel(), self.dir.as_ref());
         // An empty one is no dataset that came.
         let _ = kernel.rmdirat(dir, TREE);
-        let mut has_more = false;
-        let looked =
-            self.dir.readable().and_then(|fd| each_name(fd, |name| has_more |= ![LOCK, SHELF_NAME].contains(&name)));
+        let (own, mut has_more) = ([LOCK, SHELF_NAME, ROOTS], false);
+        let looked = self.dir.readable().and_then(|fd| each_name(fd, |name| has_more |= !own.contains(&name)));
         if looked.is_err() || has_more || remove_flat(&self.dir, SHELF_NAME).is_err() {
             return;
         }
@@ -368,6 +380,7 @@ impl Holder {
         // Under the lock, so that it is never the note of the next session.
         self.note.iter().for_each(|(shelf, note)| shelf.forget_stage(note));
         // The lock goes last: whoever waits for it sees that it has no name.
+        let _ = kernel.unlinkat(dir, ROOTS);
         let _ = kernel.unlinkat(dir, LOCK);
         let _ = kernel.rmdirat(self.parent.as_ref(), self.own_name.as_bytes());
     }

@@ -57,6 +57,19 @@ fn a_dataset_appears_with_the_list_of_what_was_received_and_without_what_was_sta
 }
 
 #[test]
+fn a_dataset_that_does_not_appear_keeps_the_time_of_its_directory() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let dataset = staged(dir.path());
+    let top = dataset.stage.tree().named().join("tree");
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    std::fs::File::open(&top).and_then(|file| file.set_modified(time)).expect("set");
+    settle(&dataset, &file("f"), Outcome::Stands([7; 32]));
+    settle(&dataset, &file("gone"), Outcome::Stands([7; 32]));
+    assert_eq!(dataset.commit(None).map_err(|fault| fault.code), Err(FaultCode::Incomplete));
+    assert_eq!(std::fs::metadata(&top).and_then(|stat| stat.modified()).expect("it stands"), time);
+}
+
+#[test]
 fn nothing_appears_without_a_file_and_the_code_says_what_is_missing() {
     let fault = |code| Outcome::Failed(Fault::new(code, Blame::Peer, "a fault"));
     let special = |why: &str| held("p", EntryKind::Unsent { failure: None, why: why.to_owned().into() });

@@ -21,6 +21,7 @@ use super::{DestinationDone, DestinationWorkers, bug};
 use crate::budget::DIGEST_SLOTS;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
+use crate::session::dataset::StagedDataset;
 use crate::workers::Workers;
 
 /// Threads that read skipped files, with a buffer each.
@@ -103,7 +104,7 @@ impl DestinationWorkers {
             return reporter.say(DestinationDone::DigestSkipped(results.collect()));
         };
         let (slab, over, named) = (slab.clone(), over.clone(), self.named_files.clone());
-        let names_standing = self.options.names_standing;
+        let (names_standing, dataset) = (self.options.names_standing, self.journalling.dataset().cloned());
         let is_long = is_long(files.iter().map(|held| &held.entry.kind));
         let job = move || {
             let _under_way = under_way;
@@ -116,7 +117,7 @@ impl DestinationWorkers {
                         reporter.say(DestinationDone::DigestProgress(std::mem::take(&mut unsaid)));
                     }
                 };
-                let (tree, means) = (&**reporter.tree(), (reporter.times(), &*over));
+                let (tree, means) = ((&**reporter.tree(), dataset.as_deref()), (reporter.times(), &*over));
                 let Some(root) = root_of(tree, held, &mut slot, means, &mut read) else { return };
                 // Whoever may not read what stands is not told by a link that it is what was sent.
                 if let (true, Ok((root, found)), Some(names)) = (names_standing, &root, &held.entry.meta.names) {
@@ -139,7 +140,7 @@ fn is_long<'a>(files: impl Iterator<Item = &'a EntryKind>) -> bool {
 
 /// The root of the file under a name. `None` if the session ended before it was known.
 fn root_of(
-    tree: &dyn TargetTree,
+    (tree, dataset): (&dyn TargetTree, Option<&StagedDataset>),
     held: &EntryRef,
     slot: &mut [u8],
     (times, over): (&StageTimes, &AtomicBool),
@@ -161,13 +162,22 @@ fn root_of(
         if found.len != len || *version.get_or_insert(found) != found {
             return Some(Err(restless(held)));
         }
+        if at == 0
+            && let Some(root) = dataset.and_then(|dataset| dataset.known_root(&held.placed, &found))
+        {
+            return Some(Ok((root, found)));
+        }
         times.count(Stage::Hash, || hasher.update(&slot[..piece]));
         at += piece as u64;
         read(piece as u64);
         if at == len {
             // The last piece may have been written to since it was opened.
             let same = tree.retouch(&held.placed, &found, None, longhaul_core::Preserve::default());
-            return Some(same.map(|()| (*hasher.finish().bytes(), found)).map_err(|error| unread(held, &error)));
+            let root = *hasher.finish().bytes();
+            if same.is_ok() {
+                dataset.into_iter().for_each(|dataset| dataset.note_root(&held.placed, &found, &root));
+            }
+            return Some(same.map(|()| (root, found)).map_err(|error| unread(held, &error)));
         }
     }
 }

@@ -43,7 +43,7 @@ impl DestinationWorkers {
                 let mut look = || look(tree, held, &options, &mut dirs.fresh, ledger.as_deref());
                 let seen = match (look(), &dataset) {
                     // Nobody has seen what an earlier session staged: the newest list wins.
-                    (seen, Some(dataset)) if is_in_the_way(held, &seen) => {
+                    (seen, Some(dataset)) if dataset.may_make_way() && is_in_the_way(held, &seen) => {
                         dataset.make_way(&held.placed).and_then(|()| Ok(look()?))
                     }
                     (seen, _) => seen.map_err(Fault::from),

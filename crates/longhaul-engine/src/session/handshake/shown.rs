@@ -139,7 +139,8 @@ async fn hear_dataset(reader: &mut ReadHalf, request: &Request) -> Result<Datase
     }
 }
 
-/// Reads the part of a campaign's dataset that a hello announces. The campaign is that of the claim.
+/// Reads the part of a campaign's dataset that a hello announces. The campaign is that of the
+/// claim.
 async fn hear_part(
     reader: &mut ReadHalf,
     shown: (&Option<ShardClaim>, &Option<DatasetName>),

@@ -117,3 +117,98 @@ fn a_campaign_that_is_cancelled_or_has_no_files_does_with_its_commit_what_it_doe
     let (mut bench, _) = Bench::dataset(0);
     assert!(bench.must_claim().shard.part.is_commit(), "a dataset without files appears too");
 }
+
+#[test]
+fn shards_whose_staged_files_are_gone_are_moved_again_once_a_user_asks_for_it() {
+    let (mut bench, campaign) = Bench::dataset(2);
+    let again = |bench: &mut Bench, selection| {
+        bench.store.transact(|rows| retry_commit(rows, campaign, selection, ShardId(0))).unwrap()
+    };
+    for _ in 0..2 {
+        let granted = bench.must_claim();
+        bench.finish(&granted, 10, Outcome::Through(vec![]));
+    }
+    assert_eq!(again(&mut bench, Selection::All), (0, None), "nothing is known to be gone");
+    let broken = |code| Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
+    let commit = bench.must_claim();
+    bench.finish(&commit, 0, broken(FaultCode::Exists));
+    assert_eq!(again(&mut bench, Selection::All), (0, None), "the files are well");
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    let commit = bench.must_claim();
+    bench.finish(&commit, 0, broken(FaultCode::Changed));
+    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), (0, None));
+    assert_eq!(again(&mut bench, Selection::All), (20, None));
+    assert!(bench.awaits(campaign));
+    assert_eq!(bench.left(campaign).left.files, 20);
+    for _ in 0..2 {
+        let granted = bench.must_claim();
+        assert!(!granted.shard.part.is_commit());
+        bench.finish(&granted, 10, Outcome::Through(vec![]));
+    }
+    let commit = bench.must_claim();
+    assert!(commit.shard.part.is_commit());
+    bench.finish(&commit, 0, Outcome::Through(vec![]));
+    bench.schedule();
+    assert_eq!(bench.state(campaign), CampaignState::Done);
+}
+
+#[test]
+fn a_commit_that_finds_a_session_of_a_shard_waits_by_itself_and_its_link_is_well() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    for _ in 0..30 {
+        let commit = bench.must_claim();
+        let busy = Outcome::Broken { code: FaultCode::Busy, at: BreakPlace::Link, welcome: false };
+        assert_eq!(bench.finish(&commit, 0, busy), ShardState::Planned);
+        assert_eq!(bench.link().back_off.failures, 0);
+        bench.schedule();
+        assert_eq!(bench.claim(), None, "it waits a while");
+        bench.pass(3600);
+    }
+    assert_eq!(bench.state(campaign), CampaignState::Running);
+}
+
+#[test]
+fn what_a_commit_reads_is_progress_and_no_traffic_of_its_link() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let rate = bench.link().meter.rate;
+    for _ in 0..30 {
+        let commit = bench.must_claim();
+        bench.pass(30);
+        bench.beat_moved(&commit, 1 << 40);
+        let lost = Outcome::Broken { code: FaultCode::Lost, at: BreakPlace::Link, welcome: true };
+        assert_eq!(bench.finish(&commit, 0, lost), ShardState::Planned);
+        bench.pass(3600);
+    }
+    assert!(bench.link().meter.rate <= rate);
+    assert_eq!(bench.state(campaign), CampaignState::Running);
+}
+
+#[test]
+fn a_commit_that_has_begun_is_not_stopped_by_the_hours_of_its_campaign() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let commit = bench.must_claim();
+    let mut row = bench.store.transact(|rows| campaign_of(rows, campaign)).unwrap();
+    row.calendar = "in UTC: else closed".parse().unwrap();
+    bench.store.transact(|rows| rows.put_campaign(&row)).unwrap();
+    assert_eq!(bench.beat(&commit, 0), BeatAnswer::GoOn(None));
+}
+
+#[test]
+fn nothing_is_read_back_before_the_dataset_has_appeared() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let ask = |id| VerifyAsk { campaign, cycle: Duration::from_secs(9), begun: Micros(0), id: ClaimId([id; 16]) };
+    let turn = bench.store.transact(|rows| take_to_verify(rows, &ask(1))).unwrap();
+    assert_eq!(turn, VerifyTurn::NothingDue(None));
+    let commit = bench.must_claim();
+    bench.finish(&commit, 0, Outcome::Through(vec![]));
+    let turn = bench.store.transact(|rows| take_to_verify(rows, &ask(2))).unwrap();
+    assert!(matches!(turn, VerifyTurn::Shard(_)), "{turn:?}");
+}

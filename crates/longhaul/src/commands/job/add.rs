@@ -193,8 +193,8 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }).as_dataset(settings.dataset))
 }
 
-/// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard is
-/// moved.
+/// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard
+/// is moved.
 fn refuse_dataset((to, name): (&CampaignPlace, &DatasetName), settings: &Settings) -> Result<(), Error> {
     if !settings.metadata.preserve.times {
         return Err(Error::Combination {

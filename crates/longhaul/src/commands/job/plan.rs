@@ -25,7 +25,7 @@ use crate::commands::{Context, block_on};
 use crate::error::{Error, Flaw, LocationFlaw};
 use crate::exit::Exit;
 use crate::jobs::parts::write_parts;
-use crate::jobs::plan::plan_shards;
+use crate::jobs::plan::{need_all_names, plan_shards};
 use crate::jobs::spec::beneath;
 use crate::jobs::{
     CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Owners, Shelf, Signed, Unsigned, fault_of_manifest,
@@ -87,6 +87,13 @@ fn plan_campaign(
         // for these names again.
         store.transact(|rows| note_omitted(rows, campaign.id, omitted, &names)).map_err(queue_failed)?;
         manifests.push(sealed);
+    }
+    if let Err(fault) = need_all_names(&spec, &manifests) {
+        // The next planner lists those sources anew: the names may be readable by then.
+        for (number, _) in manifests.iter().enumerate().filter(|(_, sealed)| sealed.head().omitted > 0) {
+            shelf.remove_manifest(campaign.key, number)?;
+        }
+        return Err(fault.into());
     }
     let stopped = || lister.stopped.get().copied();
     let planned = plan_shards(&mut store, &campaign, &spec, (&manifests, owner.as_ref()), &stopped)?;

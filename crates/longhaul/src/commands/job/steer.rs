@@ -2,7 +2,7 @@
 //!
 //! In: a queue and a campaign. Out: rows, by the rules. Movers hear of it with their next beat.
 
-use longhaul_jobs::queue::{Selection, cancel, hold, release, retry, set_link_state};
+use longhaul_jobs::queue::{Selection, cancel, hold, release, retry, retry_commit, set_link_state};
 use longhaul_jobs::{CampaignId, JobsError, LinkState, Rows, ShardId, codes};
 
 use super::add::parsed;
@@ -67,6 +67,11 @@ pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut 
     let (id, mut files, mut after) = (named.id, 0, Some(ShardId(0)));
     while let Some(from) = after {
         let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
+        (files, after) = (files + more, next);
+    }
+    let mut after = Some(ShardId(0));
+    while let Some(from) = after {
+        let (more, next) = named.transact(|rows| retry_commit(rows, id, selection, from))?;
         (files, after) = (files + more, next);
     }
     telling.retried(files);

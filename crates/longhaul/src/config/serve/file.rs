@@ -96,7 +96,8 @@ struct Limits {
     /// The time after which a session ends in which nothing moves and no disk of the daemon is at
     /// work; at least 1 s, 0 for never. [default: "10min"]
     idle: Option<Spanned<Number>>,
-    /// The time for which the rest of an interrupted transfer is kept; 0 for ever. [default: "14d"]
+    /// The time for which the rest of an interrupted transfer is kept; 0 for ever. What is staged
+    /// of a campaign is kept for 180 days at least. [default: "14d"]
     partials: Option<Spanned<Number>>,
     /// Interrupted transfers that one client may leave in a root, 1 to 1048576. [default: 1024]
     unfinished: Option<Spanned<i64>>,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
 use longhaul_engine::{CampaignFiles, Settings};
-use longhaul_jobs::AlikeWatch;
 use longhaul_jobs::queue::{BreakPlace, Granted};
 use longhaul_manifest::{Item, ItemKind, Items, Sealed};
 
@@ -39,7 +38,7 @@ pub(super) async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Un
     let list = Arc::new(CampaignList { parts: places.zip(manifests).collect(), kinds });
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    let tally = Arc::new(Tally::new(&[], &[], AlikeWatch::default()));
+    let tally = Arc::new(Tally::of_commit());
     Ok(Work { link: granted.shard.link, job, credentials, settings, tally, list: Some(list) })
 }
 

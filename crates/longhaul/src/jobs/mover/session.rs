@@ -118,7 +118,8 @@ async fn move_leased(
         unclaimed,
         chance: random().map_or(0, u64::from_ne_bytes),
     };
-    let bytes_moved = report.moved;
+    // A commit has read so much, and moved nothing.
+    let bytes_moved = if granted.shard.part.is_commit() { 0 } else { report.moved };
     let state = match settle(mover, report).await {
         Ok(Finished::Recorded(state)) => Some(state),
         Ok(Finished::Gone) => None,
@@ -296,9 +297,11 @@ async fn transfers(
         match (orders.stop(), fault) {
             (Some(LeaseStop::Gone), _) => return None,
             (_, None) => return Some(conclude(work, None).await),
-            // It has appeared in an earlier claim, whose mover did not hear it.
-            (None, Some(fault)) if work.list.is_some() && fault.code == FaultCode::Published => {
-                return Some(conclude(work, None).await);
+            // It has appeared in an earlier claim, whose mover did not hear it, or of which the
+            // queue knows nothing any more: then it had all files of its shards.
+            (_, Some(fault)) if is_of_campaign(work) && fault.code == FaultCode::Published => {
+                work.tally.all_stand();
+                return Some(through(work));
             }
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
@@ -368,10 +371,20 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
         let message = format_args!("the source had no '{}' when its shard was moved", path.escaped());
         work.tally.fail(&path, FaultCode::NotFound, message);
     }
+    through(work)
+}
+
+/// The outcome of a transfer of which each file is settled.
+fn through(work: &Work) -> Outcome {
     match work.tally.finish() {
         Some(hold) => Outcome::Alike(hold),
         None => Outcome::Through(work.tally.faults()),
     }
+}
+
+/// Whether it brings a part of a dataset.
+fn is_of_campaign(work: &Work) -> bool {
+    work.list.is_some() || work.job.part.is_some()
 }
 
 /// Whether a rate is so much another one that a transfer is begun anew for it.

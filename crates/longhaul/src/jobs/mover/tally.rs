@@ -32,6 +32,8 @@ struct TallyCounts {
     moved_before: u64,
     moved: u64,
     trigger: Option<StopTrigger>,
+    /// Whether what was read counts as moved: a commit moves nothing, and reads all.
+    counts_reading: bool,
 }
 
 /// A file of a shard.
@@ -100,7 +102,15 @@ impl Tally {
             moved_before: 0,
             moved: 0,
             trigger: None,
+            counts_reading: false,
         }))
+    }
+
+    /// The tally of a commit, whose files are those of all shards. They are not counted one by one.
+    pub(super) fn of_commit() -> Tally {
+        let tally = Tally::new(&[], &[], AlikeWatch::default());
+        tally.counts().counts_reading = true;
+        tally
     }
 
     fn counts(&self) -> MutexGuard<'_, TallyCounts> {
@@ -169,6 +179,13 @@ impl Tally {
         self.counts().fail(path, (code, Blame::Local), &message);
     }
 
+    /// The dataset has appeared that has all of the files.
+    pub(super) fn all_stand(&self) {
+        let mut counts = self.counts();
+        let open = counts.files.values_mut().filter(|file| matches!(file.outcome, FileOutcome::Open));
+        open.for_each(|file| file.outcome = FileOutcome::Stands);
+    }
+
     /// The files that failed.
     pub(super) fn faults(&self) -> Vec<FileFault> {
         let counts = self.counts();
@@ -187,6 +204,9 @@ impl Tally {
 
 impl TallyCounts {
     fn file(&mut self, event: &FileEvent) {
+        if self.counts_reading && !matches!(event.status, FileStatus::Failed(_)) {
+            self.moved = self.moved.saturating_add(event.bytes);
+        }
         let Some(known) = self.files.get_mut(&event.path) else { return };
         if !matches!(known.outcome, FileOutcome::Open) {
             return;
@@ -265,5 +285,38 @@ impl Observer for Tally {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_manifest::Sums;
+
+    use super::*;
+
+    fn event(path: &str, status: FileStatus) -> Event {
+        let (path, own, sums) = (RelPath::new(path).unwrap(), Default::default(), Sums::default());
+        let (placed, b3, regular, renamed) = (path.clone(), None, true, false);
+        Event::File(FileEvent { path, placed, status, bytes: 5, b3, regular, renamed, own, sums })
+    }
+
+    #[test]
+    fn what_a_commit_has_read_counts_as_moved_and_its_files_as_none() {
+        let tally = Tally::of_commit();
+        tally.event(event("a", FileStatus::Skipped));
+        tally.event(event("b", FileStatus::Skipped));
+        let figures = tally.figures();
+        assert_eq!((figures.moved, figures.done), (10, Amount::default()));
+        let shard = Tally::new(&[], &[], AlikeWatch::default());
+        shard.event(event("a", FileStatus::Skipped));
+        assert_eq!(shard.figures().moved, 0);
+    }
+
+    #[test]
+    fn the_files_of_a_dataset_that_has_appeared_stand() {
+        let items = ["a", "b"].map(|path| Item::file(RelPath::new(path).unwrap(), Some(3), Sums::default()));
+        let tally = Tally::new(&items, &[], AlikeWatch::default());
+        tally.all_stand();
+        assert_eq!((tally.figures().done, tally.open().len()), (Amount { files: 2, bytes: 6 }, 0));
     }
 }

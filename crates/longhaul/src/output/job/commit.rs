@@ -2,6 +2,7 @@
 //!
 //! In: the state of it, and the figures of its campaign. Out: words, and a word of an event.
 
+use longhaul_jobs::queue::misses_files;
 use longhaul_jobs::{Hold, Left, ShardState};
 
 use super::bodies::JobBesideBody;
@@ -20,6 +21,10 @@ pub(super) fn told(commit: ShardState, left: &Left) -> String {
             if left.failed.files == 1 { "waits" } else { "wait" }
         ),
         ShardState::Held(Hold::AwaitsShards) => "nothing appears before all files are there".to_owned(),
+        ShardState::Held(hold @ Hold::Broken(code)) if misses_files(code) => format!(
+            "files that were staged are gone or others, and 'longhaul job retry' has them moved again: {}",
+            reason(hold)
+        ),
         ShardState::Held(hold) => format!("held until 'longhaul job release': {}", reason(hold)),
         ShardState::Planned | ShardState::Ready | ShardState::Leased(_) => {
             "all files are there, and appear next".to_owned()

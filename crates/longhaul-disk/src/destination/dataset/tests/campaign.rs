@@ -15,6 +15,7 @@ const CAMPAIGN: [u8; 16] = [7; 16];
 fn commit_campaign(dir: &Path, kernel: &Kernel) -> Result<(), DatasetError> {
     let stage = part_of(dir, StagePart::Commit(CAMPAIGN), kernel)?;
     let top = stage.open_top()?;
+    drop(stage.read_roots());
     fs::create_dir(top.manifest_path()).map_err(|error| DiskError::call("make", Path::new("list"), error))?;
     stage.note_campaign(&top)?;
     stage.make_durable(&top)?;
@@ -69,4 +70,19 @@ fn a_commit_that_dies_before_any_call_is_done_by_the_next_one_or_known_to_be_don
         calls += 1;
     }
     assert!(calls > 8, "it died {calls} times");
+}
+
+#[test]
+fn nobody_stages_beside_others_what_a_dead_session_left_in_its_last_steps() {
+    let (dir, kernel) = (tempfile::tempdir().expect("scratch"), &Kernel::default());
+    let shard = || part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel);
+    let first = shard().expect("staged");
+    fill(&first, "new");
+    fs::create_dir(first.tree().named().join("ready.5")).expect("a note");
+    let second = shard();
+    assert!(matches!(second, Err(DatasetError::Busy { .. })), "{second:?}");
+    drop(first);
+    let alone = shard().expect("it has ended the last steps");
+    assert!(!alone.tree().named().join("ready.5").exists());
+    shard().expect("beside it");
 }
