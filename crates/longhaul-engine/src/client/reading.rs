@@ -104,7 +104,11 @@ impl FarReading {
                 lost = LostTalks::default();
             }
             let pause = lost.pause_behind(fault)?;
-            unless_stopped(stop, async { Ok(sleep(pause).await) }).await?;
+            let rest = async {
+                sleep(pause).await;
+                Ok(())
+            };
+            unless_stopped(stop, rest).await?;
         }
     }
 
@@ -157,7 +161,11 @@ impl FarReading {
                 lost = LostTalks::default();
             }
             let pause = lost.pause_behind(fault)?;
-            unless_stopped(stop, async { Ok(sleep(pause).await) }).await?;
+            let rest = async {
+                sleep(pause).await;
+                Ok(())
+            };
+            unless_stopped(stop, rest).await?;
         }
         Ok(())
     }

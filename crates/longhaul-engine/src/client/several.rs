@@ -182,8 +182,7 @@ mod tests {
         impl Observer for HearsNothing {
             fn event(&self, _: Event) {}
         }
-        let nothing: Option<Report> = None;
-        let report = reported(async { nothing.expect("a bug") }, &HearsNothing, Instant::now()).await;
+        let report = reported(async { panic!("a bug") }, &HearsNothing, Instant::now()).await;
         assert_eq!(report.fault.map(|fault| fault.code), Some(FaultCode::Internal));
     }
 

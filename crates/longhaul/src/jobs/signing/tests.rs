@@ -252,7 +252,8 @@ fn a_plan_is_signed_by_the_owner_of_the_campaign_alone_and_only_as_it_was_planne
 #[test]
 fn what_was_asked_for_is_signed_and_nothing_that_the_store_made_of_it() {
     let asked = NewCampaign { name: "one".to_owned(), spec: b"{}".to_vec(), ..NewCampaign::default() };
-    let changes: [(&str, fn(&mut Campaign)); 4] = [
+    type Change = fn(&mut Campaign);
+    let changes: [(&str, Change); 4] = [
         ("spec", |campaign| campaign.spec.push(b' ')),
         ("name", |campaign| campaign.name = "two".to_owned()),
         ("key", |campaign| campaign.key = CampaignKey([2; 16])),

@@ -202,6 +202,7 @@ fn seen(found: FoundThing, item: &Item) -> Seen {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test writes what it looks at")]
 mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt;

@@ -32,7 +32,7 @@ pub(super) enum FilesGround {
     /// Beneath this directory of this host.
     Here(PathBuf),
     /// At a daemon.
-    There(FarGround),
+    There(Box<FarGround>),
 }
 
 /// A directory at a daemon.

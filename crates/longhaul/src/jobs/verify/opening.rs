@@ -67,7 +67,7 @@ impl Verifier {
         // A signal ends it by dropping it.
         let (_trigger, stop) = Stop::new();
         let (ground, mark) = FarGround::open(credentials.at(reach), path, onto, &stop).await?;
-        Ok((FilesGround::There(ground), mark))
+        Ok((FilesGround::There(Box::new(ground)), mark))
     }
 }
 
