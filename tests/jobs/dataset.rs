@@ -45,7 +45,7 @@ fn staged(dir: &Path) -> PathBuf {
 /// beside.
 #[track_caller]
 fn assert_whole(source: &Path, dest: &Path, others: &[String], context: impl std::fmt::Display) {
-    tree::assert_same(&Tree::of(source), &Tree::of(dest.join("run-7/ds")), &context.to_string());
+    tree::assert_same(&Tree::of(source), &Tree::of(dest.join("run-7/ds")), context.to_string());
     assert!(dest.join("run-7/.longhaul-manifest/head.lhm").exists(), "{context}");
     let mut beside: Vec<_> = fs::read_dir(dest).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     beside.retain(|name| name != "run-7" && name != ".longhaul" && !others.iter().any(|other| name == other.as_str()));

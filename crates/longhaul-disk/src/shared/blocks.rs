@@ -14,7 +14,7 @@ mod block;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use block::{Block, ReaderSet, SpareBlocks, Taken};
+use block::{Block, BlockTaken, ReaderSet, SpareBlocks};
 pub(super) use block::{BlockKey, BlockSize, READERS_MAX, ReaderId};
 
 /// The answer to a request for a block.
@@ -177,7 +177,7 @@ impl SharedBlocks {
                     state.reach = state.reach.max(place);
                 }
             }
-            if taken == Taken::Whole {
+            if taken == BlockTaken::Whole {
                 self.settle_debt(reader, key);
             }
         }

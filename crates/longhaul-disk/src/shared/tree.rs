@@ -24,6 +24,7 @@ pub(super) struct SharedTree {
 }
 
 impl SharedTree {
+    /// A tree as the reader with this seat sees it.
     pub(super) fn new(tree: Arc<dyn SourceTree>, seat: Arc<ReaderSeat>) -> SharedTree {
         SharedTree { tree, seat }
     }

@@ -74,7 +74,7 @@ enum SmallContent<'a> {
     Descriptor(OwnedFd),
     /// A file that was opened as any other.
     Open(Arc<SourceFile>),
-    /// Whoever has them, or will.
+    /// Somebody who has them, or will.
     Given(Box<dyn SmallBytes + 'a>),
 }
 

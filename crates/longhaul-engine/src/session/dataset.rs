@@ -39,7 +39,7 @@ pub(crate) struct StagedDataset {
 enum BroughtBy {
     /// This one brings all of it.
     This,
-    /// Those of a campaign's shards, of which this is one: nothing appears at its end.
+    /// Sessions of a campaign's shards, of which this is one: nothing appears at its end.
     Shards,
     /// They have: this one lists what they brought.
     ShardsBefore,

@@ -55,7 +55,7 @@ pub(super) fn run(args: &CheckArgs, context: Context) -> Result<Exit, Error> {
 
 /// The directory that is checked.
 enum CheckPlace<'a> {
-    /// Of this host. `None`: the current one.
+    /// A directory of this host. `None`: the current one.
     Here(Option<PathBuf>),
     /// At a daemon, with the location as it was written.
     There(DaemonPath, &'a OsStr),

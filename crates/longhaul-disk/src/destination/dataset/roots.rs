@@ -28,7 +28,7 @@ pub struct ReadRoots {
 }
 
 impl ReadRoots {
-    /// Those of a holder that this session has alone.
+    /// The roots of a holder that this session has alone.
     pub(super) fn in_holder(holder: &Dir) -> ReadRoots {
         let (kernel, flags) = (holder.kernel().clone(), OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC);
         let opened = match openat(holder, ROOTS, OFlags::RDWR | flags, Mode::empty()) {

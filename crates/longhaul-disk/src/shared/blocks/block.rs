@@ -9,7 +9,9 @@ use crate::stat::Identity;
 /// A block of a version of a file: its number, in blocks from the start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
+    /// The version of the file.
     pub(crate) file: Identity,
+    /// Its number, from 0.
     pub(crate) number: u64,
 }
 
@@ -32,11 +34,16 @@ pub(crate) type ReaderSet = u64;
 /// The largest number of readers of one source.
 pub(crate) const READERS_MAX: usize = 64;
 
+/// A block that is there, or is being read.
 #[derive(Debug)]
 pub(crate) struct Block {
+    /// Its place in the order in which blocks were asked for.
     pub(crate) place: u64,
+    /// Its bytes.
     pub(crate) size: BlockSize,
+    /// Whether it has been read.
     pub(crate) is_landed: bool,
+    /// The reader that reads it for all.
     pub(crate) reader: ReaderId,
     /// The readers in step that have neither taken it nor gone past it.
     pub(crate) owed: ReaderSet,
@@ -48,12 +55,13 @@ pub(crate) struct Block {
 
 /// How much of a block a reader has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum BlockTaken {
     InPart,
     Whole,
 }
 
 impl ReaderId {
+    /// The set of it alone.
     pub(crate) fn bit(self) -> ReaderSet {
         1 << (self.0 % READERS_MAX)
     }
@@ -92,10 +100,12 @@ impl SpareBlocks {
         self.places.first().copied()
     }
 
+    /// Their number.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
 
+    /// Bytes that they take in the place.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -107,11 +117,13 @@ impl Block {
         self.owed | self.asked
     }
 
+    /// Whether it is there and nobody wants it.
     pub(crate) fn is_spare(&self) -> bool {
         self.is_landed && self.wanted() == 0
     }
 
-    pub(crate) fn take(&mut self, reader: ReaderId, bytes: usize) -> Taken {
+    /// A reader takes bytes of it.
+    pub(crate) fn take(&mut self, reader: ReaderId, bytes: usize) -> BlockTaken {
         self.asked &= !reader.bit();
         let before = self.parts.iter_mut().find(|(of, _)| *of == reader);
         let taken = match before {
@@ -125,6 +137,6 @@ impl Block {
             }
             None => bytes,
         };
-        if taken >= self.size.len { Taken::Whole } else { Taken::InPart }
+        if taken >= self.size.len { BlockTaken::Whole } else { BlockTaken::InPart }
     }
 }

@@ -65,7 +65,7 @@ fn may_pass(code: FaultCode) -> bool {
 
 /// How long conversations may be lost with nothing heard in any: a host starts anew meanwhile.
 const LOST_FOR_MAX: Duration = Duration::from_secs(300);
-/// So many are lost at least: in each of them a large file may have been read for hours.
+/// The number that is lost at least: in each of them a large file may have been read for hours.
 const LOST_IN_A_ROW_MIN: u32 = 5;
 /// The pause behind the first one, and the longest.
 const DIALLED_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -26,11 +26,13 @@ use crate::workers::blocking;
 
 /// The files of a root as a conversation reaches them.
 pub(super) struct ReadingTree {
+    /// The targets of the root.
     pub(super) set: Arc<TargetSet>,
     /// The path beneath the root beneath which names are asked for.
     pub(super) base: RelPath,
     /// The name of the root.
     pub(super) named: String,
+    /// Whether files are read past the page cache.
     pub(super) direct: DirectMode,
     /// Bytes of buffers.
     pub(super) memory: ByteCount,

@@ -26,12 +26,16 @@ use crate::signals::{self, Asking, Hangup};
 /// The signals of a command, which stop all of its runs.
 #[derive(Clone)]
 pub(super) struct RunSignals {
+    /// The stop that each run heeds.
     pub(super) stop: Stop,
+    /// The trigger of it.
     pub(super) trigger: StopTrigger,
+    /// The questions at the terminal that are open.
     pub(super) asking: Asking,
 }
 
 impl RunSignals {
+    /// Signals of which none has come.
     pub(super) fn new() -> RunSignals {
         let (trigger, stop) = Stop::new();
         RunSignals { stop, trigger, asking: Asking::default() }

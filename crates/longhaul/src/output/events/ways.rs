@@ -33,6 +33,7 @@ pub(super) struct DeliveriesBody {
 }
 
 impl DeliveriesBody {
+    /// The fields of what is told.
     pub(super) fn of(told: &DeliveriesTold) -> DeliveriesBody {
         let &DeliveriesTold { destinations, complete, reading, exit } = told;
         let (bytes_read, bytes_taken) = (reading.bytes_read, reading.bytes_taken);
