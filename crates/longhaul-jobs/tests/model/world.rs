@@ -355,7 +355,7 @@ impl World {
     /// A user holds, releases or cancels a campaign, or has its faults tried again.
     fn user_acts(&mut self) {
         let id = self.campaigns[self.rng.index(self.campaigns.len())];
-        let (state, choice) = (self.state_of(id), self.rng.below(2));
+        let (state, choice) = (self.state_of(id), self.rng.below(3));
         match (state, choice) {
             (Some(CampaignState::Running | CampaignState::Held), _) if self.rng.one_in(12) => {
                 self.store(None, |rows| cancel(rows, id));
