@@ -156,7 +156,7 @@ fn a_file_that_is_lost_where_it_is_staged_holds_the_commit_until_a_retry_has_bro
     add(&host, "to", &[]);
     fs::rename(host.path("ds/3/03"), host.path("away")).unwrap();
     run(&host).fail(23);
-    fs::remove_file(staged(&host.path("to")).join("2/03")).unwrap();
+    fs::remove_file(staged(&host.path("to")).join("2/02")).unwrap();
     fs::rename(host.path("away"), host.path("ds/3/03")).unwrap();
     host.run(["job", "retry", "all"]).succeed();
     let outcome = run(&host).fail(23);

@@ -173,8 +173,8 @@ Exit 0: all is as the manifest says; 6: content differs; 23: files are missing, 
   longhaul check list /srv/ds                                  on the other one, a year later
   longhaul check list lh://node.example/ds/                    from anywhere: its daemon reads them
 
-A daemon reads with its own memory and disk options, for keys with the right read; of the files only digests
-travel. What names it reads is in its audit log.";
+A daemon reads with its own memory and disk options, for keys with the right read, and only digests
+travel. The names that it reads are in its audit log.";
 
 /// Beneath the options of `manifest make`.
 pub(super) const MANIFEST_MAKE: &str = "\
