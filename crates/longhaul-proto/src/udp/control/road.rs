@@ -26,7 +26,7 @@ impl UdpControl {
     /// Whether the path holds the rate down by what it loses, and not by a queue that is full: it
     /// loses unevenly, or something there drops what is above a rate.
     pub fn is_held_by_loss(&self) -> bool {
-        self.lanes.road.lossy > LOSSY
+        self.lanes.road.lossy > LOSSY || self.is_held_by_overflow()
     }
 
     /// Adds a round that is over and judged.

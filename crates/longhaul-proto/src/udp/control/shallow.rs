@@ -54,6 +54,11 @@ impl UdpControl {
         }
     }
 
+    /// Whether the rate grows no faster than a short queue that overflowed lets it.
+    pub(super) fn is_held_by_overflow(&self) -> bool {
+        self.delay.shallow.most(self.lanes.round_trip(), self.lanes.datagram_bytes).is_finite()
+    }
+
     /// More was lost than the path loses by itself, with this queue.
     pub(super) fn note_overflow(&mut self, queue: f64) {
         let rate = self.pace.rate.min(self.carried.most());
