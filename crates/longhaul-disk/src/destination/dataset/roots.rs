@@ -17,8 +17,8 @@ use crate::kernel::Kernel;
 use crate::stat::Identity;
 use crate::walk::Dir;
 
-/// The roots of staged files that were read, in one file of a holder: [`BUCKETS`] pages, each with
-/// [`SLOTS`] entries, and holes where nothing was kept. The digest of a path and of the file's
+/// The roots of staged files that were read, in one file of a holder: `BUCKETS` pages, each with
+/// `SLOTS` entries, and holes where nothing was kept. The digest of a path and of the file's
 /// identity names the page. In one that is full, an entry gives way.
 #[derive(Debug)]
 pub struct ReadRoots {
