@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import json
 import os
@@ -198,12 +199,12 @@ def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
     assert [(shard.state, shard.files, shard.files_first) for shard in verified.shards] == [("read", 2, 0)]
     assert verified.figures.pace.suffices and verified.figures.pace.budget_bytes_per_s == 100_000_000
 
-    (lost,) = [path for path in (tmp_path / "to").rglob("a")]
+    (lost,) = (tmp_path / "to").rglob("a")
     lost.unlink()
     assert jobs.verify(campaign, queue=queue).shards == (), "nothing is due"
-    rows = sqlite3.connect(queue)
-    rows.execute("UPDATE verification SET last = 1")
-    rows.commit()
+    with contextlib.closing(sqlite3.connect(queue)) as rows:
+        rows.execute("UPDATE verification SET last = 1")
+        rows.commit()
     verified = asyncio.run(longhaul.aio.jobs.verify(campaign, queue=queue))
     assert not verified.complete and verified.faults == ()
     assert [(bad.path, bad.kind, bad.known) for bad in verified.bad] == [("a", "lost", False)]

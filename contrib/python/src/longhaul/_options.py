@@ -264,6 +264,7 @@ CAMPAIGN: Dict[str, Option] = {
     "hook": Option("--hook", _text, repeats=True),
     "shard_files": Option("--shard-files", _text),
     "shard_bytes": Option("--shard-bytes", _size),
+    "as_dataset": Option("--as-dataset", _text),
 }
 
 PLAN: Dict[str, Option] = {**QUEUE, **TRUST}

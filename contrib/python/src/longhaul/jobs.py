@@ -190,8 +190,8 @@ def verify(
 ) -> Verification:
     """Reads back what a campaign has delivered, as far as it is due in this `cycle`.
 
-    A daemon that has the files reads them itself. It reads no faster than `budget`, and for no longer than `max_time`. Files that are lost,
-    changed, damaged or unread are in its answer.
+    A daemon that has the files reads them itself. It reads no faster than `budget`, and for no
+    longer than `max_time`. Files that are lost, changed, damaged or unread are in its answer.
     """
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
