@@ -104,11 +104,7 @@ impl FarReading {
                 lost = LostTalks::default();
             }
             let pause = lost.pause_behind(fault)?;
-            let rest = async {
-                sleep(pause).await;
-                Ok(())
-            };
-            unless_stopped(stop, rest).await?;
+            rested(stop, pause).await?;
         }
     }
 
@@ -161,11 +157,7 @@ impl FarReading {
                 lost = LostTalks::default();
             }
             let pause = lost.pause_behind(fault)?;
-            let rest = async {
-                sleep(pause).await;
-                Ok(())
-            };
-            unless_stopped(stop, rest).await?;
+            rested(stop, pause).await?;
         }
         Ok(())
     }
@@ -337,6 +329,15 @@ fn fitting<'n>(names: impl Iterator<Item = &'n RelPath>) -> usize {
         before == 0 || bytes <= PAGE_BYTES_MAX
     };
     names.take(READING_NAMES_MAX).take_while(fits).count()
+}
+
+/// Waits for a time, unless a stop comes.
+async fn rested(stop: &Stop, pause: Duration) -> Result<(), Fault> {
+    let rest = async {
+        sleep(pause).await;
+        Ok(())
+    };
+    unless_stopped(stop, rest).await
 }
 
 async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
