@@ -165,7 +165,9 @@ fn what_an_ended_session_asked_for_waits_for_nobody() {
         tree_here.session_ended();
     });
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert_eq!(reading.figures().bytes_read, 64 * BLOCK as u64);
+    // The block that had been read, and was not taken yet, is read again.
+    let blocks = reading.figures().bytes_read / BLOCK as u64;
+    assert!((64..=65).contains(&blocks), "{blocks}");
 }
 
 #[test]
