@@ -30,9 +30,11 @@ mod publishing;
 pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
+pub(crate) mod run_rate;
 mod session;
 pub(crate) mod sets;
 mod several;
+pub(crate) mod source_reading;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
@@ -56,8 +58,8 @@ use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
-    Credentials, Event, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote,
-    RemotePath, Report, Settings, Stop, Transport, WayFigures,
+    Credentials, Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote, RemotePath,
+    Report, Settings, Stop, Transport, WayFigures,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::lanes::dial::DialObserver;
@@ -67,7 +69,6 @@ use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
-use crate::session::expected_source::ExpectedSource;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
 use crate::session::totals::Totals;
@@ -76,6 +77,7 @@ use connect::{Agreed, Dialling};
 use known_path::{KnownPath, WithKnownPath};
 use possible::possible;
 use retry::Patience;
+use source_reading::SourceReading;
 use ssh::SshCosts;
 use udp_way::UdpWay;
 use wish::Wish;
@@ -128,7 +130,7 @@ async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Obse
         affinity,
         watch: None,
         publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
-        reading: SourceReading { expected: job.expected, reader },
+        reading: SourceReading { expected: job.expected, reader, ..SourceReading::default() },
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -207,26 +209,6 @@ pub(crate) struct Run {
     pub(crate) publishing: Publishing,
     /// How it reads sources on this host.
     pub(crate) reading: SourceReading,
-}
-
-/// How a run reads sources on this host.
-#[derive(Clone, Default)]
-pub(crate) struct SourceReading {
-    /// The files that are expected of them. `None`: any may go.
-    expected: Option<Arc<ExpectedFiles>>,
-    /// The reader that it is beside others. `None`: it reads alone, with nothing in between.
-    reader: Option<SourceReader>,
-}
-
-impl SourceReading {
-    /// The tree as this run reads it.
-    fn over(&self, tree: Arc<dyn SourceTree>) -> Arc<dyn SourceTree> {
-        let tree = ExpectedSource::over(tree, self.expected.clone());
-        match &self.reader {
-            Some(reader) => reader.over(tree),
-            None => tree,
-        }
-    }
 }
 
 impl Run {

@@ -39,6 +39,7 @@ mod sent_stream;
 mod settled;
 mod source;
 mod staged_told;
+pub(crate) mod stopped;
 mod timed_source;
 pub(crate) mod totals;
 pub(crate) mod unasked;
