@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::Fault;
 use longhaul_proto::wire::message::{FoundName, FoundThing};
-use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// The findings of an order. See the module.
 pub(super) struct Findings {
@@ -26,9 +26,15 @@ struct LateFindings {
 }
 
 impl Findings {
-    /// None yet. `sink` takes [`WAITING_MAX`].
-    pub(super) fn new(sink: Sender<FoundName>) -> Findings {
-        Findings { sink, late: Mutex::default() }
+    /// None yet, and the channel that they come by.
+    pub(super) fn channel() -> (Findings, Receiver<FoundName>) {
+        Findings::of_room(FINDINGS_WAITING_MAX)
+    }
+
+    /// The same, where so many have room in the channel.
+    fn of_room(count: usize) -> (Findings, Receiver<FoundName>) {
+        let (sink, found) = channel(count);
+        (Findings { sink, late: Mutex::default() }, found)
     }
 
     /// Tells a finding, and waits until there is room for it. For threads that may block.
@@ -104,14 +110,13 @@ fn without_words(finding: FoundName) -> FoundName {
 }
 
 /// Findings that wait in the channel, each of 4 KiB at most.
-pub(super) const WAITING_MAX: usize = 256;
+const FINDINGS_WAITING_MAX: usize = 256;
 /// Bytes of texts that wait besides them.
 const LATE_TEXT_BYTES_MAX: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use longhaul_core::{Blame, FaultCode};
-    use tokio::sync::mpsc::{Receiver, channel};
 
     use super::*;
 
@@ -126,8 +131,7 @@ mod tests {
 
     #[test]
     fn findings_that_nobody_takes_keep_their_order_and_are_told_when_there_is_room() {
-        let (sink, mut found) = channel(2);
-        let findings = Findings::new(sink);
+        let (findings, mut found) = Findings::of_room(2);
         (0..5).for_each(|at| findings.note(failed(at, 10)));
         assert_eq!(findings.late().queue.len(), 3);
         assert_eq!(heard(&mut found), [0, 1]);
@@ -144,8 +148,7 @@ mod tests {
 
     #[test]
     fn the_texts_of_findings_that_nobody_takes_are_bounded_and_no_finding_is_lost() {
-        let (sink, mut found) = channel(1);
-        let findings = Findings::new(sink);
+        let (findings, mut found) = Findings::of_room(1);
         let count = 3 * (LATE_TEXT_BYTES_MAX / 900) as u32;
         (0..count).for_each(|at| findings.note(failed(at, 900)));
         let (late, text_bytes) = (findings.late().queue.len(), findings.late().text_bytes);

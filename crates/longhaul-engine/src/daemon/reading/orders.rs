@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::files::{ReadingTree, need_sound};
-use super::findings::{Findings, WAITING_MAX};
+use super::findings::Findings;
 use super::names::NamesListed;
 use crate::api::{Stop, StopTrigger};
 use crate::daemon::live::{Counts, SessionCounter};
@@ -44,16 +44,16 @@ impl ReadingOrders<'_> {
     /// Says what has some names.
     pub(super) async fn look(&mut self, names: Vec<RelPath>) -> Result<(), Fault> {
         need_sound(&names)?;
-        let (tree, (sink, found), (stopper, stop)) = (self.tree.clone(), mpsc::channel(WAITING_MAX), Stop::new());
-        let work = async move { tree.look_at_all(names, Findings::new(sink), stop).await };
+        let (tree, (findings, found), (stopper, stop)) = (self.tree.clone(), Findings::channel(), Stop::new());
+        let work = async move { tree.look_at_all(names, findings, stop).await };
         self.tell(found, work, &stopper).await
     }
 
     /// Reads files, and tells each as it is read.
     pub(super) async fn read(&mut self, order: ReadOrder) -> Result<(), Fault> {
         need_sound(&order.names)?;
-        let (tree, (sink, found), (stopper, stop)) = (self.tree.clone(), mpsc::channel(WAITING_MAX), Stop::new());
-        let work = async move { tree.read(order, Findings::new(sink), stop).await };
+        let (tree, (findings, found), (stopper, stop)) = (self.tree.clone(), Findings::channel(), Stop::new());
+        let work = async move { tree.read(order, findings, stop).await };
         self.tell(found, work, &stopper).await
     }
 
