@@ -45,7 +45,8 @@ fn admin(site: &Site, words: &[&str]) -> Outcome {
 /// The name of the only session, which reads.
 fn reading(site: &Site) -> String {
     let sessions = admin(site, &["sessions", "--json"]);
-    let [session] = &sessions.events_of("admin_session")[..] else { panic!("{sessions}") };
+    let found = sessions.events_of("admin_session");
+    let [session] = &found[..] else { panic!("{sessions}") };
     assert_eq!((session["what"].as_str(), session["client"].as_str()), (Some("reading in data/d"), Some("tester")));
     session["session"].as_str().unwrap().to_owned()
 }
