@@ -6,7 +6,8 @@
 //! session was lost; `udp_way` stops that where UDP is dropped. `missing` reports missing sources.
 //! `stream` has destinations that take bytes once and in order, `from_stream` sources that give
 //! them so. `trees` copies between trees of a library user, `several` has one source go to several
-//! destinations. `list` asks what is there, `reading` has files read where they lie. `order` has
+//! destinations. `source_reading` says how a run reads on this host, and `run_rate` how fast, as
+//! that changes. `list` asks what is there, `reading` has files read where they lie. `order` has
 //! one daemon fetch from another. `ssh` reaches hosts without a daemon. `ahead` connects lanes
 //! before a session is agreed on, `dialling` dials them. `possible` refuses what no session could
 //! keep; `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
