@@ -2,10 +2,11 @@
 //! among the sessions beneath them.
 //!
 //! In: sessions that begin and end, and caps that are set anew. Out: to each session its rate, at
-//! its start and whenever that changes; and to the readings of a client the permit to hash holes. Fair is max-min, weighted (Bertsekas and Gallager, *Data
-//! Networks*, 6.5.2): all rates rise together, each as its weight, until a cap is reached; those
-//! beneath it stop there, the others rise on. A session counts as if it could use any rate, up to
-//! the one that it was asked to keep itself. It knows no sockets.
+//! its start and whenever that changes; and to the readings of a client the permit to hash holes.
+//! Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates rise
+//! together, each as its weight, until a cap is reached; those beneath it stop there, the others
+//! rise on. A session counts as if it could use any rate, up to the one that it was asked to keep
+//! itself. It knows no sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! The names of an order to read on which there is no finding yet.
 //!
-//! In: the files that the engine reads, as it tells of them, and what was found in another way. Out:
-//! one finding on each name. Reads nothing itself.
+//! In: the files that the engine reads, as it tells of them, and what was found in another way.
+//! Out: one finding on each name. Reads nothing itself.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 //!
 //! In: a hasher and the bytes to hash, or a chunk of zeros. Out: the hasher's state or the digest,
 //! and a beat for each piece: a lane that hashes is at work, and its watch must see that, however
-//! large the chunk and however slow the processor. `zeros` keeps digests of holes, `hole_costs` says
-//! who may hash them. It knows no streams.
+//! large the chunk and however slow the processor. `zeros` keeps digests of holes, `hole_costs`
+//! says who may hash them. It knows no streams.
 
 use longhaul_core::digest::{ChunkHasher, Digest};
 

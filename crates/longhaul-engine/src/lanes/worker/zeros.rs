@@ -1,9 +1,9 @@
 //! Keeps digests of chunks that lie wholly in holes.
 //!
 //! In: the kind, the place and the length of a chunk of zeros. Out: its digest, if this process
-//! computed it lately. The chaining value of a chunk depends on its place, so the chunks of one file
-//! differ; but the digest at one place is the same in every file, on both sides of a session within
-//! a process, and at each further reading. It hashes nothing, and must not know lanes.
+//! computed it lately. The chaining value of a chunk depends on its place, so the chunks of one
+//! file differ; but the digest at one place is the same in every file, on both sides of a session
+//! within a process, and at each further reading. It hashes nothing, and must not know lanes.
 
 use std::sync::{Mutex, PoisonError};
 
