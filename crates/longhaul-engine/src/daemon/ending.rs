@@ -11,7 +11,6 @@ use longhaul_net::{Control, PublicKey};
 use longhaul_proto::Message;
 use tokio::io::{AsyncWriteExt, copy, sink};
 use tokio::time::timeout;
-use tracing::field::display;
 
 use super::Daemon;
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
@@ -86,7 +85,7 @@ impl EndedSession<'_> {
             digests = moved.map(|_| digests),
             limited_by,
             seconds = (seconds * 1e3).round() / 1e3,
-            cpu_s = costs.map(|costs| display(cpu_seconds(costs.stages()))),
+            cpu_s = costs.map(|costs| tracing::field::display(cpu_seconds(costs.stages()))),
             "ended: {what}: {end}"
         );
         daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Ended(self.counts, code)));
