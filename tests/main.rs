@@ -49,6 +49,7 @@ mod outages;
 mod overlap;
 mod packaging;
 mod partials;
+mod readings;
 mod readme;
 mod reload;
 mod removals;

@@ -15,7 +15,7 @@ use longhaul_proto::wire::message::{
 
 use super::peer::{Client, Server, Speech, forged, hello, rel, word};
 use super::{assert_serves, client};
-use crate::fixture::{DaemonConfig, Host, Outcome, Site, files};
+use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Site, files};
 
 /// Says that files beneath a path are to be read.
 fn asked(site: &Site, path: &str) -> Client {
@@ -120,6 +120,41 @@ fn orders_that_are_none_end_the_conversation() {
     let blind = Site::granting(DaemonConfig::default(), "create,modify", "read,create,modify");
     assert_eq!(asked(&blind, "").speech.end(), "denied");
     assert_serves(&site, "orders to read that are none");
+}
+
+#[test]
+fn a_reading_in_which_nothing_is_asked_for_makes_room_for_another_client() {
+    let other = Host::new();
+    let config = DaemonConfig::default().line("sessions = 1");
+    let site = Site::with(config.client("other", other.key(), &[("data", ALL_RIGHTS)]));
+    files::make(site.root().join("f"), 1, 100);
+    let idle = opened(&site, "");
+    other.run(["key", "trust", site.daemon.addr(), site.daemon.key()]).succeed();
+    // It dials again until the other has been still for half a minute.
+    other.run(["pull", "--retry-for", "80s", &site.url("f"), "got"]).succeed();
+    let why = "busy: nothing moved, and another key needed the session's place";
+    site.daemon.wait_log(&format!("ended: reading in data/: {why}"));
+    drop(idle);
+}
+
+#[test]
+fn a_client_that_takes_no_findings_is_sent_away_when_it_is_to_be() {
+    let site = Site::with(DaemonConfig::default().line("state = 'state'"));
+    let names: Vec<_> = (0..READING_NAMES_MAX).map(|number| number.to_string()).collect();
+    let target = "t/".repeat(2000);
+    // Sixteen MiB of targets fit no buffer of the connection.
+    names.iter().for_each(|name| files::link(&target, site.root().join("in").join(name)));
+    let mut deaf = opened(&site, "in");
+    deaf.speech.say(&Message::Reading(ReadingWord::Look(names.iter().map(|name| rel(name)).collect())));
+    let admin = |words: &[&str]| {
+        site.server.run(["admin"]).args(words).args(["--socket", "state/admin.sock", "--json"]).succeed()
+    };
+    let session = admin(&["sessions"]).events_of("admin_session").remove(0);
+    admin(&["kick", session["session"].as_str().unwrap()]);
+    site.daemon.wait_log("ended: reading in data/in: busy: the daemon's administrator ended this session");
+    assert!(admin(&["sessions"]).events_of("admin_session").is_empty());
+    drop(deaf);
+    assert_serves(&site, "a client that takes nothing");
 }
 
 /// Runs `check` of one file against a server that answers so, once it has heard the hello.

@@ -13,9 +13,12 @@ use longhaul_disk::{EngineKind, SourceTree, VoidTarget};
 use longhaul_proto::receiver::Landing;
 
 use super::local_copy::{Engines, Nobody, merge_halves};
+use super::run_rate::RunRate;
+use super::source_reading::SourceReading;
 use super::{Run, conclude, missing};
 use crate::api::{LocalSource, Observer, Report, Settings, Stop, Verify};
 use crate::budget;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::session::opened::Destination;
 use crate::session::totals::Totals;
 
@@ -37,19 +40,32 @@ pub async fn digest_sources(
     conclude(result, &*observer, begun)
 }
 
-/// Reads the files of an open tree and tells the digest of each, as [`digest_sources`] does.
+/// Reads the files of an open tree for somebody else and tells the digest of each, as
+/// [`digest_sources`] does. The rate is the one of `limits`, as it changes.
 ///
 /// # Errors
 /// The fault of a reading that concerns no single file.
 pub(crate) async fn digest_tree(
     tree: Arc<dyn SourceTree>,
-    settings: Settings,
+    (settings, limits): (Settings, ReadLimits),
     observer: Arc<dyn Observer>,
     stop: Stop,
 ) -> Result<(), Fault> {
-    let run = Run::within_process(that_read(settings), observer, stop)?;
+    let ReadLimits { rate, holes } = limits;
+    let settings = Settings { rate: rate.now(), ..that_read(settings) };
+    let run = Run::within_process(settings, observer, stop)?;
+    let reading = SourceReading { rate: Some(rate), holes, ..SourceReading::default() };
+    let run = Run { reading, ..run };
     // Both halves of a session are within it: too much for the stack of whoever reads on order.
     Box::pin(run.digests_of(tree)).await?.fault.map_or(Ok(()), Err)
+}
+
+/// The limits of a run that reads for somebody else.
+pub(crate) struct ReadLimits {
+    /// The rate at which it reads.
+    pub(crate) rate: RunRate,
+    /// How holes count.
+    pub(crate) holes: HoleCosts,
 }
 
 /// The same settings without those that would keep files from being read, or their digests from

@@ -29,6 +29,7 @@ use crate::session::course::{ReceiveCourse, SendCourse};
 use crate::session::handshake::Units;
 use crate::session::opened::Destination;
 use crate::session::plan::Plan;
+use crate::session::sender::Sending;
 use crate::session::totals::Totals;
 use crate::session::{receiver, sender};
 
@@ -211,10 +212,12 @@ impl Run {
         let receiving_plan = Plan::within_process(Role::Receiver, &self.settings, &welcome, lanes);
         let presence = destination.presence.clone();
         let sending = sending_plan.sending(tree, sender, self.wanted(), false);
+        let sending = Sending { holes: self.reading.holes.clone(), ..sending };
         let receiving = receiving_plan.receiving(destination, receiver, Allowed::default());
         let hears_sender = Arc::new(OneHost(Arc::new(NoTargets(self.observer.clone()))));
         let near = self.half_link(ours, near, &sending_plan, hears_sender, Arc::default());
         let far = self.half_link(theirs, far, &receiving_plan, Arc::new(OneHost(hears_receiver)), presence);
+        self.reading.is_paced_in([near.sink(), far.sink()]);
         let mut course = std::mem::take(receives);
         let receiver = tokio::spawn(async move {
             receiver::run(far, receiving, &mut course).await;

@@ -6,7 +6,8 @@
 //! session was lost; `udp_way` stops that where UDP is dropped. `missing` reports missing sources.
 //! `stream` has destinations that take bytes once and in order, `from_stream` sources that give
 //! them so. `trees` copies between trees of a library user, `several` has one source go to several
-//! destinations. `list` asks what is there, `reading` has files read where they lie. `order` has
+//! destinations. `source_reading` says how a run reads on this host, and `run_rate` how fast, as
+//! that changes. `list` asks what is there, `reading` has files read where they lie. `order` has
 //! one daemon fetch from another. `ssh` reaches hosts without a daemon. `ahead` connects lanes
 //! before a session is agreed on, `dialling` dials them. `possible` refuses what no session could
 //! keep; `publishing` says how what is moved gets its names, `commit` has the dataset of a campaign
@@ -30,9 +31,11 @@ mod publishing;
 pub(crate) mod reading;
 pub(crate) mod removal;
 pub(crate) mod retry;
+pub(crate) mod run_rate;
 mod session;
 pub(crate) mod sets;
 mod several;
+mod source_reading;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
@@ -44,6 +47,7 @@ pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
 pub(crate) use publishing::Publishing;
 pub use several::Deliveries;
+pub(crate) use source_reading::SourceReading;
 pub use trees::{Observers, run_between, run_into};
 
 use std::sync::Arc;
@@ -56,8 +60,8 @@ use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, Placing};
 
 use crate::api::{
-    Credentials, Event, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote,
-    RemotePath, Report, Settings, Stop, Transport, WayFigures,
+    Credentials, Event, Job, JobDestination, JobSource, LocalDest, LocalSource, Observer, Reach, Remote, RemotePath,
+    Report, Settings, Stop, Transport, WayFigures,
 };
 use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::lanes::dial::DialObserver;
@@ -67,7 +71,6 @@ use crate::place::{self, LocalSite, Opening};
 use crate::random::nonce;
 use crate::session::allowed::Allowed;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
-use crate::session::expected_source::ExpectedSource;
 use crate::session::handshake;
 use crate::session::sender::first_page::FirstPage;
 use crate::session::totals::Totals;
@@ -128,7 +131,7 @@ async fn run_reading(asked: AskedJob, settings: Settings, observer: Arc<dyn Obse
         affinity,
         watch: None,
         publishing: Publishing { claim: job.claim, dataset: job.dataset, part: job.part },
-        reading: SourceReading { expected: job.expected, reader },
+        reading: SourceReading { expected: job.expected, reader, ..SourceReading::default() },
     };
     let result = match (job.from, job.to) {
         (JobSource::Local(sources), JobDestination::Remote(reach, path)) => match at_daemon(credentials, reach) {
@@ -207,26 +210,6 @@ pub(crate) struct Run {
     pub(crate) publishing: Publishing,
     /// How it reads sources on this host.
     pub(crate) reading: SourceReading,
-}
-
-/// How a run reads sources on this host.
-#[derive(Clone, Default)]
-pub(crate) struct SourceReading {
-    /// The files that are expected of them. `None`: any may go.
-    expected: Option<Arc<ExpectedFiles>>,
-    /// The reader that it is beside others. `None`: it reads alone, with nothing in between.
-    reader: Option<SourceReader>,
-}
-
-impl SourceReading {
-    /// The tree as this run reads it.
-    fn over(&self, tree: Arc<dyn SourceTree>) -> Arc<dyn SourceTree> {
-        let tree = ExpectedSource::over(tree, self.expected.clone());
-        match &self.reader {
-            Some(reader) => reader.over(tree),
-            None => tree,
-        }
-    }
 }
 
 impl Run {

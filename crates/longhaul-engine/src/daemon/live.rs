@@ -294,6 +294,8 @@ pub(super) struct Counts {
     pub(super) failed: u64,
     /// Names that were moved away.
     pub(super) moved_away: u64,
+    /// Files that were read where they lie.
+    pub(super) read: u64,
     /// Files of which the digest is known, among those that were committed.
     pub(super) digests: u64,
     /// How far it is, and how fast.

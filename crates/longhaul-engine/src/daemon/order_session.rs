@@ -14,7 +14,7 @@ use longhaul_proto::wire::message::{Far, OrderPlace, Transport as SaidTransport}
 
 use super::admission::{Admission, Holdings};
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
-use super::ending::EndedSession;
+use super::ending::{EndedKind, EndedSession};
 use super::follower::FollowerEvents;
 use super::handle::shown as session_name;
 use super::live::{Live, LiveSeat, SessionCounter};
@@ -119,9 +119,9 @@ impl Carrying<'_> {
         let OrderSession { counter, begun, client, key, audit, what, transport, .. } = session;
         counter.close(totals.bytes_moved());
         let counts = counter.counts();
-        let (key, transport, begun, bytes) = (*key, *transport, *begun, counts.pace.bytes_committed);
-        EndedSession { client, key, peer: self.peer, what, transport, begun, counts, bytes, totals }
-            .tell(&self.daemon, audit);
+        let (key, transport, begun, peer) = (*key, *transport, *begun, self.peer);
+        let (fault, kind) = (totals.fault.as_ref(), EndedKind::Transfer(counts.pace.bytes_committed, totals));
+        EndedSession { client, key, peer, what, transport, begun, counts, fault, kind }.tell(&self.daemon, audit);
     }
 
     /// The settings of a session: the client's, as far as an order says them, and the daemon's own.

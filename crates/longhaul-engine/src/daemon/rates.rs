@@ -2,10 +2,11 @@
 //! among the sessions beneath them.
 //!
 //! In: sessions that begin and end, and caps that are set anew. Out: to each session its rate, at
-//! its start and whenever that changes. Fair is max-min, weighted (Bertsekas and Gallager, *Data
-//! Networks*, 6.5.2): all rates rise together, each as its weight, until a cap is reached; those
-//! beneath it stop there, the others rise on. A session counts as if it could use any rate, up to
-//! the one that it was asked to keep itself. It knows no sockets.
+//! its start and whenever that changes; and to the readings of a client the permit to hash holes.
+//! Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates rise
+//! together, each as its weight, until a cap is reached; those beneath it stop there, the others
+//! rise on. A session counts as if it could use any rate, up to the one that it was asked to keep
+//! itself. It knows no sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use longhaul_net::PublicKey;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ClientConfig, RootConfig, ServeConfig};
+use crate::lanes::worker::hole_costs::HolePermit;
 use crate::session::SessionEvent;
 
 /// The sessions that share rates, and the caps. Clones share them.
@@ -28,6 +30,8 @@ struct RateAccount {
     sessions: BTreeMap<u64, (RateClaim, UnboundedSender<SessionEvent>, Option<u64>)>,
     /// The rate of each cap in bytes/s. One that is not here holds nobody.
     caps: BTreeMap<Cap, u64>,
+    /// The permits of clients that have files read here.
+    permits: BTreeMap<PublicKey, HolePermit>,
 }
 
 /// The claim of a session to a part of the rates.
@@ -113,6 +117,14 @@ impl RateLimits {
         let rate = book.sessions.get(&id).and_then(|(.., rate)| *rate);
         drop(book);
         (Entered { rates: self.clone(), id }, rate)
+    }
+
+    /// The permit by which all readings of a client hash holes: these cost it nothing, and would
+    /// take as many processors as it has readings.
+    pub(super) fn hole_permit(&self, client: PublicKey) -> HolePermit {
+        let mut book = self.lock();
+        book.permits.retain(|_, permit| !permit.is_last());
+        book.permits.entry(client).or_default().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, RateAccount> {
@@ -346,6 +358,17 @@ mod tests {
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(Some(70)))));
         rates.set(Cap::All, None);
         assert!(matches!(first.try_recv(), Ok(SessionEvent::OwnRate(None))));
+    }
+
+    #[test]
+    fn all_readings_of_a_client_have_one_permit_which_goes_with_the_last_of_them() {
+        let (rates, key) = (RateLimits::default(), |n: u8| PublicKey::from_bytes([n; 32]));
+        let (first, second) = (rates.hole_permit(key(1)), rates.hole_permit(key(1)));
+        let _other = rates.hole_permit(key(2));
+        assert!(rates.lock().permits.len() == 2 && !first.is_last());
+        drop((first, second));
+        let _third = rates.hole_permit(key(3));
+        assert!(rates.lock().permits.keys().eq([key(2), key(3)].iter()));
     }
 
     #[test]

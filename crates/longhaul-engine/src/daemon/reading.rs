@@ -3,44 +3,53 @@
 //!
 //! In: orders of one conversation, each of bounded size and about names beneath one path. Out: what
 //! has each name, the digest of each file that was read, names of directories; records, and the
-//! figures of the conversation. It holds one order at a time. `files` looks and reads. It compares
-//! nothing: what the files should be is the client's to know.
+//! figures of the conversation. It compares nothing: what the files should be is the client's to
+//! know. `orders` has one order at a time carried out, and tells what waits in `findings`; `files`
+//! looks and reads, at the `pace` of the conversation, `unread` are the names on which nothing was
+//! found yet, and `names` lists.
 
 mod files;
+mod findings;
+mod names;
+mod orders;
 mod pace;
+mod unread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::limits::PAGE_BYTES_MAX;
-use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, RelPath, Transport};
+use longhaul_core::{ByteCount, ChunkSize, Fault, RelPath, Transport};
 use longhaul_net::{Control, Protection, PublicKey};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{FoundName, FoundNames, FoundThing, ReadOrder, ReadingWord};
-use tokio::io::AsyncWriteExt;
+use longhaul_proto::wire::message::ReadingWord;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use self::files::{NamesListed, ReadingTree};
+use self::files::ReadingTree;
+use self::orders::ReadingOrders;
 use self::pace::ReadingPace;
 use super::access::need;
 use super::admission::{buffers, memory_of, session_place};
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
+use super::bounds::lanes_max;
 use super::buffers::{Buffers, Need};
 use super::current::Current;
-use super::deputy::{LinkedSession, Outcome};
+use super::deputy::LinkedSession;
+use super::ending::{EndedKind, EndedSession, part};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
 use super::rates::{Entered, RateClaim};
+use super::runs::RunSeat;
 use super::serve::{end_if_unwanted, transport_name};
 use super::shares::Share;
-use super::tallies::COMPLETE;
 use super::{ClientConfig, Daemon};
 use crate::api::{Stop, StopTrigger};
+use crate::budget::LANES_DEFAULT;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::random::nonce;
-use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::channel::{ReadHalf, read_message};
+use crate::session::stopped::stopped;
 
 /// A conversation about files of a root that is allowed and has what it needs.
 pub(super) struct Reading {
@@ -56,16 +65,17 @@ pub(super) struct Reading {
     audit: Arc<SessionAudit>,
     stop: Stop,
     trigger: StopTrigger,
-    _holds: ReadingHolds,
+    holds: ReadingHolds,
 }
 
 /// The things that such a conversation has of the daemon, in the order in which they are given
-/// back.
+/// back. The last is its place among the runs: whoever waits for that may begin at once.
 struct ReadingHolds {
     _session: Share,
     _rate: Entered,
-    _linked: Option<LinkedSession>,
+    linked: Option<LinkedSession>,
     _buffers: Buffers,
+    run: RunSeat,
 }
 
 /// Answers whether a client may have files beneath a path read, and takes what that needs.
@@ -78,11 +88,13 @@ pub(super) async fn admit(
     let (config, rights) = daemon.root(client, root)?;
     need(rights.read, "read", config)?;
     daemon.live.drain.admit()?;
+    // One in which nothing is asked for makes room for others, as any session does.
+    let run = daemon.runs.take_over(client.key, nonce()?).await?;
     let _session = session_place(daemon, client.key).await?;
     let what = format!("reading in {root}/{}", path.escaped());
-    let (trigger, stop) = Stop::new();
+    let (trigger, stop) = (run.trigger(), run.stop());
     let needed = Need::new(memory_of(daemon, client, &[config]), ChunkSize::DEFAULT)?;
-    let _linked = match &daemon.live.link {
+    let linked = match &daemon.live.link {
         Some(link) => {
             let needs = Needs::of_reading(root).of_user(client.uid());
             let asked = (what.clone(), false, needs);
@@ -95,7 +107,7 @@ pub(super) async fn admit(
     let (sink, changes) = mpsc::unbounded_channel();
     let (_rate, rate) = daemon.live.rates.enter(RateClaim::new(client, &[config], None), sink.clone());
     // A deputy is told its share by the daemon.
-    let rate = _linked.as_ref().map_or(rate, |linked| linked.rate(sink));
+    let rate = linked.as_ref().map_or(rate, |linked| linked.rate(sink));
     let place = daemon.live.places.take(config)?;
     let (set, _, base) = daemon.spot(root, path).await?;
     let _buffers = buffers(daemon, client.key, (needed, vec![place])).await?;
@@ -109,14 +121,16 @@ pub(super) async fn admit(
         named: root.to_owned(),
         direct: daemon.config.io,
         memory: ByteCount(memory),
+        lanes: LANES_DEFAULT.min(lanes_max(client, &[config])),
         pace: ReadingPace::new(rate, changes),
+        holes: HoleCosts::by(daemon.live.rates.hole_permit(client.key)),
         audit: audit.clone(),
     };
     let tree = tree.opened().await?;
-    let holds = ReadingHolds { _session, _rate, _linked, _buffers };
+    let holds = ReadingHolds { _session, _rate, linked, _buffers, run };
     let (uid, root) = (client.uid(), root.to_owned());
     let (client, key) = (client.name.clone(), client.key);
-    Ok(Reading { client, key, peer, uid, what, root, tree, audit, stop, trigger, _holds: holds })
+    Ok(Reading { client, key, peer, uid, what, root, tree, audit, stop, trigger, holds })
 }
 
 impl Reading {
@@ -128,31 +142,10 @@ impl Reading {
         tracing::info!(target: "longhaul::session", %peer, %client, "opened: {what}");
         let mut counts = Counts::default();
         let fault = self.conversed((daemon, current), &mut control, &mut counts).await.err();
-        if let Some(fault) = fault.clone().filter(|fault| fault.code != FaultCode::Lost) {
-            let _ = timeout(FINDING_TAKEN_WITHIN, write_message(&mut control.writer, &Message::Refuse(fault))).await;
-        }
-        let _ = timeout(FINDING_TAKEN_WITHIN, control.writer.shutdown()).await;
-        let code = fault.as_ref().map(|fault| fault.code);
-        let end = fault.as_ref().map_or_else(|| COMPLETE.to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
-        let (session, result) = (audit.name(), code.map_or(COMPLETE, FaultCode::name));
-        let (files_read, failed, seconds) = (counts.digests, counts.failed, begun.elapsed().as_secs_f64());
-        tracing::info!(
-            target: "longhaul::session",
-            session,
-            %peer,
-            %client,
-            %key,
-            result,
-            files_read,
-            failed,
-            seconds = (seconds * 1e3).round() / 1e3,
-            "ended: {what}: {end}"
-        );
-        daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Ended(counts, code)));
-        daemon.live.tallies.ended(transport_name(Transport::Tcp), code);
-        fault.iter().for_each(|fault| daemon.live.tallies.fault(&client, &what, fault));
-        let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(&what), code, ..AuditRecord::default() };
-        audit.keep(AuditRecord { count: Some(files_read), bytes: Some(counts.pace.bytes_committed), ..record });
+        part(&mut control, fault.as_ref()).await;
+        let (client, what, fault) = (&client, &what, fault.as_ref());
+        let (transport, kind) = (transport_name(Transport::Tcp), EndedKind::Reading);
+        EndedSession { client, key, peer, what, transport, begun, counts, fault, kind }.tell(daemon, &audit);
     }
 
     /// Enters the list of sessions, and hears orders. What it holds is given back at the end.
@@ -162,7 +155,7 @@ impl Reading {
         control: &mut Control,
         counts: &mut Counts,
     ) -> Result<(), Fault> {
-        let Reading { client, key, peer, uid, what, root, tree, audit, mut stop, trigger, _holds } = self;
+        let Reading { client, key, peer, uid, what, root, tree, audit, mut stop, trigger, mut holds } = self;
         let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
         audit.admitted(shown(&session), trigger.clone());
         audit.keep(AuditRecord { deed: AuditDeed::SessionBegan, what: Some(&what), ..AuditRecord::default() });
@@ -170,17 +163,18 @@ impl Reading {
         let (protection, transport) = (Protection::Private, transport_name(Transport::Tcp));
         let (receives, begun) = (false, Instant::now());
         let counted = counter.clone();
+        holds.linked.iter_mut().for_each(|linked| linked.show(counter.clone()));
         let live = Live { key, client, peer, what, protection, transport, receives, begun, needs, counter, trigger };
         let seat = daemon.live.enter(session, live);
         end_if_unwanted(current, &seat);
         let tree = Arc::new(tree);
-        let mut orders =
-            ReadingOrders { tree, stop: stop.clone(), counts, counter: counted, writer: &mut control.writer };
+        let (activity, writer) = (holds.run.activity(), &mut control.writer);
+        let mut orders = ReadingOrders { tree, stop: stop.clone(), activity, counts, counter: counted, writer };
         orders.say(ReadingWord::Opened).await?;
         loop {
             let order = tokio::select! {
                 biased;
-                code = stop.stopped() => return Err(ended_here(code)),
+                code = stop.stopped() => return Err(stopped(code)),
                 order = next_order(&mut control.reader) => order?,
             };
             match order {
@@ -192,10 +186,6 @@ impl Reading {
             }
         }
     }
-}
-
-fn ended_here(code: FaultCode) -> Fault {
-    Fault::new(code, Blame::Local, "the daemon ends this conversation")
 }
 
 /// Waits for the next order. `None`: there is none, or none came for so long that there may be
@@ -211,199 +201,8 @@ async fn next_order(reader: &mut ReadHalf) -> Result<Option<ReadingWord>, Fault>
     }
 }
 
-/// The orders of a conversation, one after the other.
-struct ReadingOrders<'c> {
-    tree: Arc<ReadingTree>,
-    stop: Stop,
-    counts: &'c mut Counts,
-    /// Shows the same to the administrator.
-    counter: Arc<SessionCounter>,
-    writer: &'c mut WriteHalf,
-}
-
-impl ReadingOrders<'_> {
-    /// Says what has some names.
-    async fn look(&mut self, names: Vec<RelPath>) -> Result<(), Fault> {
-        files::need_sound(&names)?;
-        let (tree, found) = (self.tree.clone(), mpsc::unbounded_channel());
-        let (sink, stop) = (found.0, Stop::new());
-        let work = async move { tree.look_at_all(names, &sink, stop.1).await };
-        self.tell(found.1, work, &stop.0).await
-    }
-
-    /// Reads files, and tells each as it is read.
-    async fn read(&mut self, order: ReadOrder) -> Result<(), Fault> {
-        files::need_sound(&order.names)?;
-        let (tree, found) = (self.tree.clone(), mpsc::unbounded_channel());
-        let (sink, stop) = (found.0, Stop::new());
-        let work = async move { tree.read(order, sink, stop.1).await };
-        self.tell(found.1, work, &stop.0).await
-    }
-
-    /// Tells findings as they come, and now and then that the work is under way: the other side
-    /// takes silence for an end. If nobody hears them any more, or the conversation is to end, the
-    /// work is stopped, and awaited.
-    async fn tell(
-        &mut self,
-        mut found: mpsc::UnboundedReceiver<FoundName>,
-        work: impl Future<Output = Result<(), Fault>>,
-        stopper: &StopTrigger,
-    ) -> Result<(), Fault> {
-        let (mut work, mut done) = (std::pin::pin!(work), None);
-        let (mut stop, mut ends, mut said) = (self.stop.clone(), None, Ok(()));
-        loop {
-            let next = tokio::select! {
-                biased;
-                code = stop.stopped(), if ends.is_none() => {
-                    stopper.stop(code);
-                    ends = Some(code);
-                    continue;
-                }
-                next = found.recv() => next,
-                ended = &mut work, if done.is_none() => {
-                    // Everything that it found is in the channel.
-                    found.close();
-                    done = Some(ended);
-                    continue;
-                }
-                () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
-                    if said.is_ok() {
-                        said = self.say(ReadingWord::Found(FoundNames { names: Vec::new(), last: false })).await;
-                    }
-                    continue;
-                }
-            };
-            let Some(first) = next else { break };
-            let names = batch(first, &mut found);
-            self.count(&names);
-            if said.is_ok() {
-                said = self.say(ReadingWord::Found(FoundNames { names, last: false })).await;
-            }
-            if said.is_err() {
-                stopper.stop(FaultCode::Lost);
-            }
-        }
-        let done = match done {
-            Some(done) => done,
-            None => work.await,
-        };
-        said?;
-        if let Some(code) = ends {
-            return Err(ended_here(code));
-        }
-        done?;
-        self.say(ReadingWord::Found(FoundNames { names: Vec::new(), last: true })).await
-    }
-
-    /// Lists a directory. One that cannot be listed is a finding: others still can.
-    async fn list(&mut self, dir: RelPath) -> Result<(), Fault> {
-        let opening = NamesListed::open(self.tree.clone(), dir);
-        let mut listed = match self.while_it_reads(opening, &AtomicBool::default()).await? {
-            Ok(listed) => listed,
-            Err(fault) => return self.say_unlisted(fault).await,
-        };
-        let unwanted = listed.unwanted();
-        loop {
-            match self.while_it_reads(listed.next(), &unwanted).await? {
-                Ok(page) => {
-                    let is_last = page.last;
-                    self.say(ReadingWord::Names(page)).await?;
-                    if is_last {
-                        return Ok(());
-                    }
-                }
-                Err(fault) => return self.say_unlisted(fault).await,
-            }
-        }
-    }
-
-    async fn say_unlisted(&mut self, fault: Fault) -> Result<(), Fault> {
-        let names = vec![FoundName { at: 0, found: FoundThing::Failed(fault) }];
-        self.say(ReadingWord::Found(FoundNames { names, last: true })).await
-    }
-
-    /// Waits for names, and says now and then that it lives. If nobody hears that any more, or the
-    /// conversation is to end, the thread that reads is stopped, and awaited: it has what the
-    /// conversation holds.
-    async fn while_it_reads<T>(
-        &mut self,
-        reading: impl Future<Output = Result<T, Fault>>,
-        unwanted: &AtomicBool,
-    ) -> Result<Result<T, Fault>, Fault> {
-        let (mut stop, mut reading) = (self.stop.clone(), std::pin::pin!(reading));
-        let ended = loop {
-            tokio::select! {
-                biased;
-                code = stop.stopped() => break ended_here(code),
-                read = &mut reading => return Ok(read),
-                () = tokio::time::sleep(SIGN_OF_LIFE_EVERY) => {
-                    let sign = ReadingWord::Found(FoundNames { names: Vec::new(), last: false });
-                    if let Err(fault) = self.say(sign).await {
-                        break fault;
-                    }
-                }
-            }
-        };
-        unwanted.store(true, Ordering::Relaxed);
-        let _ = reading.await;
-        Err(ended)
-    }
-
-    /// Counts what was read, and what could not be.
-    fn count(&mut self, names: &[FoundName]) {
-        for name in names {
-            match &name.found {
-                FoundThing::Read { bytes, .. } => {
-                    self.counts.digests += 1;
-                    self.counts.pace.bytes_committed = self.counts.pace.bytes_committed.saturating_add(*bytes);
-                }
-                FoundThing::Failed(_) => self.counts.failed += 1,
-                _ => {}
-            }
-        }
-        self.counter.set(*self.counts);
-    }
-
-    async fn say(&mut self, word: ReadingWord) -> Result<(), Fault> {
-        match timeout(FINDING_TAKEN_WITHIN, write_message(self.writer, &Message::Reading(word))).await {
-            Ok(said) => said,
-            Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the findings on files are not taken")),
-        }
-    }
-}
-
-/// The findings that are there, as many as fit a message.
-fn batch(first: FoundName, found: &mut mpsc::UnboundedReceiver<FoundName>) -> Vec<FoundName> {
-    let (mut bytes, mut names) = (bytes_of(&first), vec![first]);
-    while bytes < PAGE_BYTES_MAX / 2
-        && let Ok(next) = found.try_recv()
-    {
-        bytes += bytes_of(&next);
-        names.push(next);
-    }
-    names
-}
-
-/// Bytes of a finding in a message, at most: a fault has texts of 3 KiB.
-fn bytes_of(name: &FoundName) -> usize {
-    FINDING_BYTES
-        + match &name.found {
-            FoundThing::Link { target } => target.len(),
-            FoundThing::Failed(_) => FINDING_TEXTS_BYTES,
-            _ => 0,
-        }
-}
-
 /// Bytes of the buffers of a conversation, if the daemon has them: eight for each half of the
 /// reading.
 const READING_BYTES: u64 = 64 << 20;
-/// Bytes of a finding besides texts.
-const FINDING_BYTES: usize = 64;
-/// Bytes of the texts of a fault.
-const FINDING_TEXTS_BYTES: usize = 4 << 10;
 /// How long an order is waited for. A client that had none for half as long begins anew.
 const ORDER_AWAITED_FOR: Duration = Duration::from_secs(90);
-/// A conversation ends if a finding is not taken for this long.
-const FINDING_TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// Time between two signs of life.
-const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(4);

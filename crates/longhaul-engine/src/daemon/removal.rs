@@ -17,25 +17,25 @@ use longhaul_disk::{Grace, NameFacts, NameKind, TargetSet, Tree, Withdrawn};
 use longhaul_net::{Control, Protection, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{KnownName, NameAnswer, RemovalAnswer, RemovalBatch, RemovalOpened, RemovalOrder};
-use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::access::need;
 use super::admission::session_place;
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
 use super::current::Current;
-use super::deputy::{LinkedSession, Outcome};
+use super::deputy::LinkedSession;
+use super::ending::{EndedKind, EndedSession, part};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
 use super::root_places::RootPlace;
 use super::serve::{end_if_unwanted, transport_name};
 use super::shares::Share;
-use super::tallies::COMPLETE;
 use super::{ClientConfig, Daemon};
 use crate::api::{Stop, StopTrigger};
 use crate::known_name::{facts_said, known_facts};
 use crate::random::nonce;
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::stopped::stopped;
 use crate::workers::blocking;
 
 /// A conversation about names of a root that is allowed and has what it needs.
@@ -122,31 +122,10 @@ impl Removal {
         tracing::info!(target: "longhaul::session", %peer, %client, "opened: {what}");
         let mut counts = Counts::default();
         let fault = self.conversed((daemon, current), &mut control, &mut counts).await.err();
-        if let Some(fault) = fault.clone().filter(|fault| fault.code != FaultCode::Lost) {
-            let _ = timeout(ANSWER_TAKEN_WITHIN, write_message(&mut control.writer, &Message::Refuse(fault))).await;
-        }
-        let _ = timeout(ANSWER_TAKEN_WITHIN, control.writer.shutdown()).await;
-        let code = fault.as_ref().map(|fault| fault.code);
-        let end = fault.as_ref().map_or_else(|| COMPLETE.to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
-        let (session, result) = (audit.name(), code.map_or(COMPLETE, FaultCode::name));
-        let (moved_away, failed, seconds) = (counts.moved_away, counts.failed, begun.elapsed().as_secs_f64());
-        tracing::info!(
-            target: "longhaul::session",
-            session,
-            %peer,
-            %client,
-            %key,
-            result,
-            moved_away,
-            failed,
-            seconds = (seconds * 1e3).round() / 1e3,
-            "ended: {what}: {end}"
-        );
-        daemon.live.link.iter().for_each(|link| link.outcome(Outcome::Ended(counts, code)));
-        daemon.live.tallies.ended(transport_name(Transport::Tcp), code);
-        fault.iter().for_each(|fault| daemon.live.tallies.fault(&client, &what, fault));
-        let record = AuditRecord { deed: AuditDeed::SessionEnded, what: Some(&what), code, ..AuditRecord::default() };
-        audit.keep(AuditRecord { count: Some(moved_away), ..record });
+        part(&mut control, fault.as_ref()).await;
+        let (client, what, fault) = (&client, &what, fault.as_ref());
+        let (transport, kind) = (transport_name(Transport::Tcp), EndedKind::Removal);
+        EndedSession { client, key, peer, what, transport, begun, counts, fault, kind }.tell(daemon, &audit);
     }
 
     /// Enters the list of sessions, and hears orders. What it holds is given back at the end.
@@ -175,7 +154,7 @@ impl Removal {
         loop {
             let order = tokio::select! {
                 biased;
-                code = stop.stopped() => return Err(Fault::new(code, Blame::Local, "the daemon ends this conversation")),
+                code = stop.stopped() => return Err(stopped(code)),
                 order = next_order(&mut control.reader) => order?,
             };
             match order {
@@ -422,10 +401,7 @@ impl NameMover {
 /// Refuses to go on once there is a reason to stop: one is also that a record is lost that may not
 /// be.
 fn need_unstopped(stops: &[Stop; 2]) -> Result<(), Fault> {
-    stops
-        .iter()
-        .find_map(Stop::pulled)
-        .map_or(Ok(()), |code| Err(Fault::new(code, Blame::Local, "the daemon ends this conversation")))
+    stops.iter().find_map(Stop::pulled).map_or(Ok(()), |code| Err(stopped(code)))
 }
 
 /// The most names that are counted in a directory: no plan has more.

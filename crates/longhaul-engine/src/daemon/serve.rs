@@ -27,7 +27,7 @@ use super::asked::Asked;
 use super::audit::{AuditDeed, AuditRecord};
 use super::bearer::{Bearer, Ordered};
 use super::current::Current;
-use super::ending::EndedSession;
+use super::ending::{EndedKind, EndedSession};
 use super::handle::shown;
 use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
@@ -240,8 +240,8 @@ async fn run_session(
     let bytes = if measured.is_some() { totals.bytes_moved() } else { counts.pace.bytes_committed };
     // That a source ends by the clock is no failure.
     counts.failed = if measured.is_some_and(Measured::is_timed) { 0 } else { counts.failed };
-    let (client, what, totals) = (&client, &what, &totals);
-    EndedSession { client, key, peer, what, transport, begun, counts, bytes, totals }.tell(daemon, &audit);
+    let (client, what, fault, kind) = (&client, &what, totals.fault.as_ref(), EndedKind::Transfer(bytes, &totals));
+    EndedSession { client, key, peer, what, transport, begun, counts, fault, kind }.tell(daemon, &audit);
 }
 
 /// The accounts of a session.

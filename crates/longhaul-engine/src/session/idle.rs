@@ -53,7 +53,8 @@ impl Activity {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, now: Instant) {
+    /// Notes that something moved at `now`.
+    pub(crate) fn set(&self, now: Instant) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }

@@ -10,8 +10,8 @@
 //! read; `dirs` are directories to offer again; `unsent` words the entries that are not sent;
 //! `allowed` checks a manifest against the request; `idle` finds a session that moves nothing, and
 //! `rounds` one that hangs; `timed_source` ends a source with a time limit. `course` outlives a
-//! session, `totals` is the base of the report, and `settled` reports one entry. It knows no
-//! sockets of its own and no daemon.
+//! session, `totals` is the base of the report, `settled` reports one entry, and `stopped` words an
+//! end from outside. It knows no sockets of its own and no daemon.
 
 pub(crate) mod allowed;
 mod appeared;
@@ -39,6 +39,7 @@ mod sent_stream;
 mod settled;
 mod source;
 mod staged_told;
+pub(crate) mod stopped;
 mod timed_source;
 pub(crate) mod totals;
 pub(crate) mod unasked;

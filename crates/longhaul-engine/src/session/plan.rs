@@ -32,6 +32,7 @@ use crate::lanes::replace::Replacement;
 use crate::lanes::rules::{LaneRules, TransportChanges};
 use crate::lanes::tune::TuningRules;
 use crate::lanes::udp::path::UdpPath;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::lanes::worker::pacer::LaneRates;
 
 /// One side's plan of a session.
@@ -231,7 +232,20 @@ impl Plan {
         let SessionBuffers { slab, io } = buffers;
         let Sizes { chunk, chunk_max, bundled_max } = self.sizes;
         let (flight, compared, hears_replaced) = (self.flight, self.compared, self.tells_replaced);
-        Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, hears_replaced }
+        Sending {
+            tree,
+            slab,
+            io,
+            chunk,
+            chunk_max,
+            bundled_max,
+            wanted,
+            timed,
+            flight,
+            compared,
+            hears_replaced,
+            holes: HoleCosts::default(),
+        }
     }
 
     /// The parts of a receiver's loop that writes to `destination` through `buffers`. Only entries

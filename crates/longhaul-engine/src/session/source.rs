@@ -29,6 +29,7 @@ use super::unasked::{self, PackedUnasked};
 use super::{FileResult, SessionEvent};
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::system_fault;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::lanes::worker::send::{Ready, UnitPayload};
 use crate::workers::Workers;
 
@@ -72,6 +73,8 @@ pub(crate) struct SourceWorkers {
     checks: Arc<()>,
     /// The time for which files that nobody asked for may be read.
     patience: Duration,
+    /// How the chunks count that lie in holes.
+    pub(super) holes: HoleCosts,
 }
 
 /// Held once by each order of which nothing is in the lanes' queue yet.
@@ -155,6 +158,7 @@ impl SourceWorkers {
             pending: Arc::default(),
             checks: Arc::default(),
             patience: Duration::ZERO,
+            holes: HoleCosts::default(),
         };
         workers.start_feeder(Medium::Unknown).map_err(|e| system_fault("the reading thread", &e))?;
         Ok(workers)
@@ -174,9 +178,9 @@ impl SourceWorkers {
         Ok(())
     }
 
-    /// The same, with so much time to read files that nobody asked for.
-    pub(super) fn patient(mut self, patience: Duration) -> SourceWorkers {
-        self.patience = patience;
+    /// The same, with so much time to read files that nobody asked for; holes count so.
+    pub(super) fn patient(mut self, patience: Duration, holes: HoleCosts) -> SourceWorkers {
+        (self.patience, self.holes) = (patience, holes);
         self
     }
 

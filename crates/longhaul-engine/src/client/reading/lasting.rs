@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Fault, FaultCode};
+use longhaul_core::{Blame, Fault, FaultCode};
 
 /// The words of a daemon that say nothing but that it lives. It has one for some seconds: one that
 /// has no end of them keeps a reader busy for ever.
@@ -49,7 +49,7 @@ impl LostTalks {
     pub(super) fn pause_behind(&mut self, fault: Fault) -> Result<Duration, Fault> {
         let since = self.since.get_or_insert_with(Instant::now);
         let is_enough = self.count >= LOST_IN_A_ROW_MIN && since.elapsed() > LOST_FOR_MAX;
-        if !may_pass(fault.code) || is_enough {
+        if !may_pass(&fault) || is_enough {
             return Err(fault);
         }
         let pause = (DIALLED_AGAIN_AFTER * 2_u32.pow(self.count.min(5))).min(DIALLED_AGAIN_MAX);
@@ -59,8 +59,13 @@ impl LostTalks {
 }
 
 /// Whether a conversation that ended so may go on in another one.
-fn may_pass(code: FaultCode) -> bool {
-    matches!(code, FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable | FaultCode::Busy)
+fn may_pass(fault: &Fault) -> bool {
+    match fault.code {
+        FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable | FaultCode::Busy => true,
+        // Other sessions of a daemon may end; on this host no other session does.
+        FaultCode::Exhausted => fault.blame == Blame::Peer,
+        _ => false,
+    }
 }
 
 /// How long conversations may be lost with nothing heard in any: a host starts anew meanwhile.
@@ -75,8 +80,6 @@ const SIGNS_FREE: u64 = 16;
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::Blame;
-
     use super::*;
 
     #[test]
@@ -87,6 +90,9 @@ mod tests {
         let waited = pauses.map(|_| lost.pause_behind(fault(FaultCode::Busy)).expect("again").as_secs());
         assert_eq!(waited, pauses);
         assert!(lost.pause_behind(fault(FaultCode::Denied)).is_err());
+        assert!(lost.pause_behind(fault(FaultCode::Exhausted)).is_ok(), "others there may end");
+        let here = Fault::new(FaultCode::Exhausted, Blame::Local, "too many files are open");
+        assert!(lost.pause_behind(here).is_err());
         lost.since = Instant::now().checked_sub(LOST_FOR_MAX + Duration::from_secs(1));
         assert!(lost.pause_behind(fault(FaultCode::Lost)).is_err());
     }

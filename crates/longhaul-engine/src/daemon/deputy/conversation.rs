@@ -128,7 +128,9 @@ impl TalkAccount {
         self.tallies.ended(self.transport, code);
         let record = AuditRecord { deed: AuditDeed::SessionEnded, what, code, ..AuditRecord::default() };
         let bytes = Some(counts.pace.bytes_committed);
-        self.audit.keep(AuditRecord { bytes, count: Some(counts.files + counts.moved_away), ..record });
+        // One of them: a session moves files, a conversation has names moved away or files read.
+        let count = Some(counts.files + counts.moved_away + counts.read);
+        self.audit.keep(AuditRecord { bytes, count, ..record });
     }
 }
 

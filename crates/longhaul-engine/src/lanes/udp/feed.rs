@@ -6,7 +6,7 @@
 //! slot until it is whole at the receiver. It knows no files and no messages.
 
 use crossbeam_channel::TryRecvError;
-use longhaul_core::digest::{ChunkHasher, Digest};
+use longhaul_core::digest::Digest;
 use longhaul_core::{Fault, LaneId, PartSums};
 use longhaul_proto::sender::{Sent, Unfinished};
 use longhaul_proto::time::Timestamp;
@@ -18,7 +18,6 @@ use super::join::JoinedUdp;
 use super::path::UdpPath;
 use super::send::{self, SILENT_MOST, UdpSendMeans};
 use super::units::{FeedNext, UdpFeed, UdpUnit};
-use crate::lanes::worker::hashing::hash_zeros;
 use crate::lanes::worker::send::{Ready, SendFeed, UnitPayload, is_same};
 
 /// Sends units until the queue or `quit` ends and the receiver has all of them, as fast as `path`
@@ -102,9 +101,8 @@ impl<R> QueueFeed<'_, R> {
             UnitPayload::Slot(slot) if !same => UdpUnit { header, bytes: Some(slot), digest: None },
             _ if same => UdpUnit { header, bytes: None, digest: ready.expect },
             _ => {
-                let mut hasher = ChunkHasher::new(ready.digest, ready.start);
-                hash_zeros(&mut hasher, ready.len, times, pulse);
-                UdpUnit { header, bytes: None, digest: Some(hasher.finish()) }
+                let digest = Some(self.source.digest_hole(ready.zeros()));
+                UdpUnit { header, bytes: None, digest }
             }
         }
     }

@@ -6,6 +6,7 @@
 //! digests, but no files and no sessions.
 
 pub(in crate::lanes) mod hashing;
+pub(crate) mod hole_costs;
 pub(crate) mod holes;
 pub(crate) mod pacer;
 pub(crate) mod pieces;
@@ -14,6 +15,7 @@ pub(crate) mod receive;
 pub(crate) mod send;
 #[cfg(test)]
 mod tests;
+pub(in crate::lanes) mod zeros;
 
 use longhaul_disk::{Affinity, ThreadWork};
 

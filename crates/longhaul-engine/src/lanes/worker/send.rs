@@ -19,9 +19,11 @@ use longhaul_proto::wire::data::{Header, Piece};
 use longhaul_sys::Slot;
 
 use super::PIECE_BYTES;
-use super::hashing::{hash_bytes, hash_zeros};
+use super::hashing::{digest_zeros, hash_bytes};
+use super::hole_costs::HoleCosts;
 use super::pacer::Pacer;
 use super::pulse::Pulse;
+use super::zeros::ZeroChunk;
 use crate::cpu::{Stage, StageTimes};
 use crate::faults::lane_fault;
 use crate::lanes::StreamLane;
@@ -68,6 +70,23 @@ pub(crate) struct SendFeed<'a> {
     pub(crate) pulse: &'a Pulse,
     /// Further checksums that are computed of chunks as they are sent.
     pub(crate) sums: Algorithms,
+    /// How holes count.
+    pub(crate) holes: &'a HoleCosts,
+}
+
+impl Ready {
+    /// The same chunk, if it has nothing but zeros.
+    pub(in crate::lanes) fn zeros(&self) -> ZeroChunk {
+        ZeroChunk { kind: self.digest, start: self.start, len: self.len }
+    }
+}
+
+impl SendFeed<'_> {
+    /// The digest of a chunk that lies in a hole, for which the lane waits as holes count.
+    pub(in crate::lanes) fn digest_hole(&self, chunk: ZeroChunk) -> Digest {
+        self.holes.pay(chunk.len, self.pacer, self.pulse);
+        digest_zeros(chunk, self.holes.permit(), (self.times, self.pulse))
+    }
 }
 
 /// Sends units until the queue or `quit` ends, then tells the other end that the lane is done.
@@ -121,8 +140,9 @@ fn send_unit(
     stream: &mut LaneStream,
     ready: &Ready,
     trailer: bool,
-    SendFeed { times, pulse, pacer, sums, .. }: &SendFeed<'_>,
+    feed: &SendFeed<'_>,
 ) -> Result<(Digest, Option<PartSums>, u64), NetError> {
+    let SendFeed { times, pulse, pacer, sums, .. } = feed;
     let wanted = if matches!(ready.unit, Unit::Chunk { .. }) { *sums } else { Algorithms::NONE };
     let same = ready.expect.is_some_and(|expect| is_same(ready, expect, times, pulse));
     let mut hasher = ChunkHasher::new(ready.digest, ready.start).summing(wanted);
@@ -143,9 +163,8 @@ fn send_unit(
         trailer,
     })
     .encode();
-    if payload.is_empty() && !same {
-        hash_zeros(&mut hasher, ready.len, times, pulse);
-    }
+    // A chunk without bytes is hashed as zeros, and its checksums follow from its length.
+    let zeros = (payload.is_empty() && !same).then(|| feed.digest_hole(ready.zeros()));
     let (mut head, mut offset) = (&header[..], 0);
     for piece in payload.chunks(PIECE_BYTES) {
         times.count(Stage::Hash, || hasher.update(piece));
@@ -163,8 +182,11 @@ fn send_unit(
             head = &[];
         }
     }
-    let sums = hasher.sums().filter(|_| !same);
-    let digest = if same { ready.expect.unwrap_or_else(|| hasher.finish()) } else { hasher.finish() };
+    let sums = match zeros {
+        Some(_) => hasher.sums().map(|sums| PartSums::of_zeros(sums.wanted(), ready.len)),
+        None => hasher.sums().filter(|_| !same),
+    };
+    let digest = zeros.or(ready.expect.filter(|_| same)).unwrap_or_else(|| hasher.finish());
     let tail = if trailer { &digest.bytes()[..] } else { &[] };
     if !(head.is_empty() && tail.is_empty()) {
         let last = UnitPart { header: head, offset, payload: &[], trailer: tail, more: More::No };
@@ -178,7 +200,7 @@ pub(in crate::lanes) fn is_same(ready: &Ready, expect: Digest, times: &StageTime
     let mut hasher = ChunkHasher::new(ready.digest, ready.start);
     match &ready.payload {
         UnitPayload::Slot(slot) => hash_bytes(&mut hasher, &slot[..ready.len as usize], times, pulse),
-        UnitPayload::Hole => hash_zeros(&mut hasher, ready.len, times, pulse),
+        UnitPayload::Hole => return digest_zeros(ready.zeros(), None, (times, pulse)) == expect,
     }
     hasher.finish() == expect
 }
@@ -210,6 +232,7 @@ mod tests {
                 times: &times,
                 pulse: &pulse,
                 sums: Algorithms::NONE,
+                holes: &HoleCosts::default(),
             };
             run(StreamLane { id: LaneId(0), stream, taken }, &source, |_, _| {}).map_err(|(fault, _)| fault.code)
         })

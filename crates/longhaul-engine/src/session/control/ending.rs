@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
+use longhaul_core::{Fault, FaultCode, Role};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::Tally;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::super::stopped::stopped;
 use super::{ControlLink, Inbound, SessionEvent};
-use crate::api::{KICKED, Stop};
+use crate::api::Stop;
 use crate::journals::presence::Presence;
 
 /// How far a session is on the way to its end.
@@ -166,41 +167,6 @@ fn keep_counters(event: SessionEvent, tally: &mut Option<Tally>) {
     if let SessionEvent::Inbound(Inbound { message: Message::Tally(said), .. }) = event {
         *tally = Some(said);
     }
-}
-
-fn stopped(code: FaultCode) -> Fault {
-    let why = match code {
-        FaultCode::Terminated => "terminated",
-        FaultCode::Busy => "the daemon is shutting down",
-        FaultCode::TimedOut => "it took longer than it may",
-        FaultCode::Unreachable => {
-            return Fault::new(
-                FaultCode::Busy,
-                Blame::Local,
-                "nothing moved, and another key needed the session's place",
-            )
-            .hint(hint::Again::WhereItEnded);
-        }
-        KICKED => {
-            let why = "the daemon's administrator ended this session";
-            return Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Again::WhereItEnded);
-        }
-        FaultCode::Denied => {
-            let why = "the daemon's administrator has changed what this key may do, and this is not allowed any more";
-            return Fault::new(code, Blame::Local, why).hint(hint::Daemon::AskForRight);
-        }
-        FaultCode::Io => {
-            let why = "the daemon must record what is done to its files, and its audit log cannot be written";
-            return Fault::new(code, Blame::Local, why).hint(hint::Again::Later);
-        }
-        FaultCode::NoSpace => {
-            let why = "others have filled the file system of this root down to what its daemon keeps in reserve";
-            return Fault::new(code, Blame::Local, why).hint(hint::Storage::AskForRoom);
-        }
-        FaultCode::Lost => "the client dialled again and goes on in another session",
-        _ => "interrupted",
-    };
-    Fault::new(code, Blame::Local, why)
 }
 
 /// The wait before a lane's fault ends the session: when a lane breaks or cannot be dialled, the

@@ -21,6 +21,7 @@ use crate::budget::{MemoryPlan, SessionBuffers};
 use crate::lanes::replace::Replacement;
 use crate::lanes::rules::TransportChanges;
 use crate::lanes::udp::path::UdpPath;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::lanes::worker::pacer::LaneRates;
 use crate::session::allowed::Allowed;
 use crate::session::channel::read_message;
@@ -190,6 +191,7 @@ async fn sends_from(link: ControlLink, tree: Arc<dyn SourceTree>, flight: FirstF
         timed: false,
         flight,
         compared: Algorithms::NONE,
+        holes: HoleCosts::default(),
     };
     let mut course = SendCourse::default();
     sender::run(link, sending, &mut course).await;

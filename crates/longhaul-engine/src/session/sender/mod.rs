@@ -45,6 +45,7 @@ use crate::lanes::JoinedLane;
 use crate::lanes::bottleneck::WaitsFor;
 use crate::lanes::event::LaneEnd;
 use crate::lanes::rules::LaneControls;
+use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::lanes::{udp, worker};
 
 /// The parts of a sending session.
@@ -69,6 +70,8 @@ pub(crate) struct Sending {
     pub(crate) compared: Algorithms,
     /// Whether the receiver says which names it replaced.
     pub(crate) hears_replaced: bool,
+    /// How holes of the sources count.
+    pub(crate) holes: HoleCosts,
 }
 
 /// The sending side of a session. It owns the machine, and nothing else changes that.
@@ -105,8 +108,8 @@ struct SenderLoop<'a> {
 /// Runs a sending session to its end. Entries without outcome then stay in the course, whose totals
 /// hold the fault, if any.
 pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut SendCourse) {
-    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, hears_replaced } =
-        sending;
+    let Sending { tree, slab, io, chunk, chunk_max, bundled_max, wanted, timed, flight, compared, .. } = sending;
+    let Sending { hears_replaced, holes, .. } = sending;
     let preserve = wanted.preserve;
     let source = tree.clone();
     let started =
@@ -130,7 +133,7 @@ pub(crate) async fn run(mut link: ControlLink, sending: Sending, course: &mut Se
     let mut this = SenderLoop {
         link,
         machine,
-        workers: reading.patient(patience),
+        workers: reading.patient(patience, holes),
         buffers: ReadAhead::new(slab, io.clone()),
         course,
         offered,
@@ -313,6 +316,7 @@ impl SenderLoop<'_> {
     fn start_lane(&mut self, joined: JoinedLane) -> Result<(), Fault> {
         let (queue, times, sink) = (self.workers.queue(), self.link.times().clone(), self.link.sink());
         let (affinity, sums) = (self.workers.affinity(), self.offered.sums.compared());
+        let holes = self.workers.holes.clone();
         self.machine.handle_lane_joined(joined.id());
         self.link.start_lane(joined, move |joined, LaneControls { pulse, quit, pacer, path, .. }| {
             worker::bind(&affinity, &joined);
@@ -324,6 +328,7 @@ impl SenderLoop<'_> {
                 times: &times,
                 pulse: &pulse,
                 sums,
+                holes: &holes,
             };
             let report = |sent, sums| drop(sink.send(SessionEvent::Sent(sent, sums)));
             let result = match joined {
