@@ -15,9 +15,8 @@ fn each_way() -> [(Scene, &'static [&'static str]); 2] {
 
 /// Files of which a list may name some.
 fn lay_out(scene: &Scene) {
-    for (n, name) in ["a.txt", "other.dat", "sub/b.dat", "sub/deep/c.txt", "sub/deep/tmp/e.txt", "new\nline"]
-        .into_iter()
-        .enumerate()
+    for (n, name) in
+        ["a.txt", "other.dat", "sub/b.dat", "sub/deep/c.txt", "sub/deep/tmp/e.txt", "new\nline"].into_iter().enumerate()
     {
         files::make(scene.source.path("data/t").join(name), n as u64, 100 + n * 7);
     }

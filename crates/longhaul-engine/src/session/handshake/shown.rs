@@ -121,7 +121,7 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
     let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
     let asks_skills = caps & CAP_ORDER_SKILLS != 0 && matches!(request, Request::Roots);
-    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates, reads, asks_skills, list: None, names: None })
+    Ok(Shown { claim, dataset, part, order, removes, locates, reads, asks_skills, ..Shown::default() })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
