@@ -111,7 +111,7 @@ impl Carrying<'_> {
         }
         dialling.sessions += 1;
         let work = self.receive(&session, agreed, admission, course);
-        let ended = self.told.paced(stop.clone(), work).await;
+        let ended = self.told.paced(session.run.stop.clone(), work).await;
         course.totals.fault = ended.as_ref().err().cloned();
         self.over(&session, &course.totals);
         course.totals.fault = None;
