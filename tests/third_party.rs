@@ -372,7 +372,9 @@ fn a_sync_between_daemons_says_what_was_new_changed_and_the_same() {
     assert_eq!(counts(&sync().succeed()), [1, 1, 41]);
     sync().args(["--detach"]).fail(2);
     fs::write(scene.client.path("names"), "d/small-1\nd/small-2\n").unwrap();
-    [1, 3].map(|n| files::make(scene.source.path(format!("data/t/d/small-{n}")), 79, 130));
+    for n in [1, 3] {
+        files::make(scene.source.path(format!("data/t/d/small-{n}")), 79, 130);
+    }
     assert_eq!(counts(&sync().args(["--files-from", "names"]).succeed()), [0, 1, 1], "small-3 is not named");
 }
 
