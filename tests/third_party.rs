@@ -1,5 +1,7 @@
 //! Copies from one daemon to another: whoever orders one sends no byte of it.
 
+mod lists;
+
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -369,9 +371,11 @@ fn a_sync_between_daemons_says_what_was_new_changed_and_the_same() {
     files::make(scene.source.path("data/t/one-more"), 78, 120);
     assert_eq!(counts(&sync().succeed()), [1, 1, 41]);
     sync().args(["--detach"]).fail(2);
-    fs::write(scene.client.path("names"), "d/small-0\n").unwrap();
-    let (message, _) = fault(&sync().args(["--files-from", "names"]).fail(2));
-    assert!(message.contains("a list of names cannot be given"), "{message}");
+    fs::write(scene.client.path("names"), "d/small-1\nd/small-2\n").unwrap();
+    for n in [1, 3] {
+        files::make(scene.source.path(format!("data/t/d/small-{n}")), 79, 130);
+    }
+    assert_eq!(counts(&sync().args(["--files-from", "names"]).succeed()), [0, 1, 1], "small-3 is not named");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn what_the_page_on_replication_tells_to_type_works() {
     let host = &site.client;
     plant(&host.path("atlas"));
     let other = other_daemon(&site);
+    fs::write(host.path("wanted.txt"), "0/07\n").unwrap();
     let (mut count, mut digest, mut order) = (0, String::new(), String::new());
     for command in page.lines().filter_map(|line| line.trim_start().strip_prefix("longhaul ")) {
         let command = command

@@ -118,7 +118,7 @@ pub fn transfer(args: &TransferArgs, layers: &Layers) -> Result<TransferSettings
     let (depth, io, engine) = devices(&args.devices, layers)?;
     let pin = layers.parsed("pin", &args.devices.pin, values::pin)?.unwrap_or_default();
     let default = Settings::default();
-    let listed = files_from(choice, layers)?;
+    let listed = files_from(args, layers)?;
     let manifest = layers.given("manifest", &args.output.manifest).map(|given| PathBuf::from(given.text));
     let dry_run = layers.switch("dry-run", choice.dry_run)?;
     let engine = Settings {
@@ -299,7 +299,12 @@ fn dataset(text: &str) -> Result<DatasetName, Flaw> {
     DatasetName::new(text).map_err(|_| Flaw::Form { given: text.to_owned(), form })
 }
 
-fn files_from(args: &ChoiceOptions, layers: &Layers) -> Result<Option<files_from::Listed>, Error> {
+fn files_from(args: &TransferArgs, layers: &Layers) -> Result<Option<files_from::Listed>, Error> {
+    // Whoever waits for an earlier copy, or stops it, begins none.
+    if args.output.attach.is_some() {
+        return Ok(None);
+    }
+    let args = &args.choice;
     let nul = layers.switch("from0", args.from0)?;
     layers.given("files-from", &args.files_from).map(|list| files_from::read(&list.text, nul)).transpose()
 }

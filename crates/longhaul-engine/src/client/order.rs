@@ -115,7 +115,8 @@ impl Run {
         self.follow(control, id, asked.following).await
     }
 
-    /// As [`Run::joined`]. A mover's order waits while a daemon has no place for it, as pushes do.
+    /// As [`Run::joined`]. An order by a list waits while a daemon has no place for it, as pushes
+    /// and pulls do.
     async fn joined_patiently(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
         let (mut patience, mut stop) = (self.dialling()?.patience, self.stop.clone());
         loop {
@@ -152,13 +153,14 @@ impl Run {
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
         let list =
             self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
-        // The key for which the grant is good is the one that this side trusts.
-        let audience = match &list {
-            None => connect(dialled).await?.control.peer_key,
-            Some(_) => {
-                list::need_lists(ordered).await?;
-                list::need_lists(dialled).await?
-            }
+        if list.is_some() {
+            list::need_lists(ordered).await?;
+        }
+        // The key for which the grant is good is the one that this side trusts. A grant to write
+        // names no list.
+        let audience = match (&list, asked.dialler) {
+            (Some(_), Dialler::Destination) => list::need_lists(dialled).await?,
+            _ => connect(dialled).await?.control.peer_key,
         };
         let Reached { mut control, .. } = connect(ordered).await?;
         let right = list.as_ref().map_or(GrantRight::Read, OrderNames::right);
@@ -203,8 +205,10 @@ impl Run {
             Dialler::Destination => (Role::Sender, Far::Destination { root, path, placing, if_exists }, None),
             Dialler::Source => {
                 let (sources, rules) = (asked.sources(), self.settings.filter.rules().to_vec());
+                // They come behind the order.
+                let follows = if self.settings.files_from.is_some() { Follows::Names } else { Follows::Nothing };
                 let into = OrderPlace { root, path, placing, if_exists, dataset: self.publishing.dataset.clone() };
-                (Role::Receiver, Far::Sources { sources, rules, follows: Follows::Nothing }, Some(into))
+                (Role::Receiver, Far::Sources { sources, rules, follows }, Some(into))
             }
         }
     }
@@ -248,11 +252,12 @@ impl Run {
         if !matches!((&asked.from.reach, &asked.to.reach), (Reach::Address { .. }, Reach::Address { .. })) {
             return Err(only_daemons());
         }
-        // Of a list the files are known, and it lies beneath one source.
-        let is_listed =
-            self.reading.expected.is_some() && asked.paths.len() == 1 && asked.dialler == Dialler::Destination;
+        let has_list = self.settings.files_from.is_some();
+        // Whatever is expected, the side that fetches compares with it.
+        let is_shard_sent = self.reading.expected.is_some() && asked.dialler == Dialler::Source;
         let refused = [
-            (self.settings.files_from.is_some() && !is_listed, "a list of names"),
+            (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
+            (has_list && is_shard_sent, "a list of files that are expected, where the source dials,"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),

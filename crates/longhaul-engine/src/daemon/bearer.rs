@@ -43,7 +43,7 @@ impl Bearer {
         self,
         daemon: &Arc<Daemon>,
         (peer, reader): ((PublicKey, SocketAddr), &mut ReadHalf),
-        (request, mut shown): (Request, Shown),
+        (mut request, mut shown): (Request, Shown),
     ) -> Result<(Admitted, Option<Box<Ordered>>), Fault> {
         let Bearer { client, lent } = self;
         // A client that shows a grant asks by that alone.
@@ -56,14 +56,18 @@ impl Bearer {
         let covered = |lent: &LentRights| lent.need_covered((&request, &shown)).and_then(|()| lent.need_usable(daemon));
         lent.iter().try_for_each(covered)?;
         shown.list = lent.as_ref().and_then(LentRights::list);
-        let order = match (&request, &shown.order) {
+        let order = match (&mut request, shown.order.clone()) {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
                 authorise(daemon, &client, transfer)?;
-                let mut judged = order::judge(daemon, &client, ((**order).clone(), transfer.run)).await?;
-                if let Some(digest) = judged.grant.list() {
+                let mut judged = order::judge(daemon, &client, (*order, transfer.run)).await?;
+                let (digest, follows) = (judged.grant.list(), order_list::taken(transfer)?);
+                if digest.is_some() || follows {
                     let memory = (&daemon.memory, client.key);
-                    judged.list = Some(order_list::hear(reader, digest, memory, daemon.stop.clone()).await?);
+                    let list = order_list::hear(reader, digest, memory, daemon.stop.clone()).await?;
+                    // It is asked for elsewhere, unless it is read here.
+                    shown.names = Some(list.names.clone()).filter(|_| follows);
+                    judged.list = Some(list);
                 }
                 Some(Box::new(Ordered { client: client.clone(), judged, asked: ((**transfer).clone(), shown.clone()) }))
             }

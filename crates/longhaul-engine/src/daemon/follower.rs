@@ -2,15 +2,19 @@
 //!
 //! In: events of the sessions of an order, and the client's words. Out: messages to the client, in
 //! batches; and the stop of an order whose client stopped it, was lost without a word, or takes in
-//! nothing. A slow one is not told of each name. It knows no sessions and no files.
+//! nothing. A slow one is not told of each name that did well, and the work waits while much of
+//! what it must be told has not been taken in. It knows no sessions and no files.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderOutcome, OrderTaken};
+use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderOutcome, OrderTaken, OrderUnsent};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -41,14 +45,28 @@ pub(super) struct FollowerEvents {
 
 #[derive(Default)]
 struct FollowerQueue {
-    waiting: VecDeque<(OrderEvent, usize)>,
+    waiting: VecDeque<WaitingEvent>,
     /// The cost of all that wait.
     bytes: usize,
+    /// The cost of those among them that are owed.
+    owed: usize,
+    /// The work that goes on once less is owed.
+    paused: Option<Waker>,
+    /// Batches that were taken out.
+    batches: u64,
     /// Names that did well and of which it is not told.
     unheard: u64,
     /// Whether it was too slow for what it must be told: no more is.
     is_full: bool,
     state: FollowState,
+}
+
+/// An event that the client has not been told yet.
+struct WaitingEvent {
+    event: OrderEvent,
+    cost: usize,
+    /// Whether it may not be left out.
+    is_owed: bool,
 }
 
 /// The names of which a client must be told.
@@ -129,8 +147,13 @@ impl Follower {
         let patience = if self.told.needs == FollowerNeeds::Each { ALL_TAKEN_IN_WITHIN } else { TAKEN_IN_WITHIN };
         if timeout(patience, &mut self.writing).await.is_err() {
             self.told.lock().shorten();
-            if timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
-                self.writing.abort();
+            let mut batches = self.told.lock().batches;
+            while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
+                let before = std::mem::replace(&mut batches, self.told.lock().batches);
+                if batches == before {
+                    self.writing.abort();
+                    break;
+                }
             }
         }
         self.listening.abort();
@@ -149,22 +172,50 @@ impl FollowerEvents {
             queue.state = FollowState::Gone;
             self.trigger.stop(code);
         }
-        (queue.waiting, queue.bytes) = Default::default();
+        queue.forget();
         drop(queue);
         self.news.notify_one();
+    }
+
+    /// Carries out this work, but for the time in which the client has much to take in of what it
+    /// must be told: the work waits then, unless it is stopped.
+    pub(super) async fn paced<W: Future>(&self, mut stop: Stop, work: W) -> W::Output {
+        let (mut stopped, mut work) = (pin!(stop.stopped()), pin!(work));
+        let mut is_stopped = false;
+        poll_fn(|context| {
+            is_stopped = is_stopped || stopped.as_mut().poll(context).is_ready();
+            let mut queue = self.lock();
+            if !is_stopped && queue.owed > self.paused_above() {
+                queue.paused = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            drop(queue);
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Bytes of owed events above which work waits. What its last turn had to tell goes beyond.
+    fn paused_above(&self) -> usize {
+        self.room / 4
     }
 
     /// The next events that fit one message, and whether that is all that there will ever be.
     fn batch(&self) -> (Vec<OrderEvent>, FollowState) {
         let mut queue = self.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while queue.waiting.front().is_some_and(|(_, cost)| bytes == 0 || bytes + *cost <= BATCH_BYTES)
-            && let Some((event, cost)) = queue.waiting.pop_front()
+        while queue.waiting.front().is_some_and(|next| bytes == 0 || bytes + next.cost <= BATCH_BYTES)
+            && let Some(WaitingEvent { event, cost, is_owed }) = queue.waiting.pop_front()
         {
             bytes += cost;
+            queue.owed -= if is_owed { cost } else { 0 };
             batch.push(event);
         }
         queue.bytes -= bytes;
+        queue.batches += 1;
+        if queue.owed <= self.paused_above() {
+            queue.resume();
+        }
         if queue.waiting.is_empty() && queue.unheard > 0 && matches!(queue.state, FollowState::Ended(_)) {
             batch.push(OrderEvent::Unheard(std::mem::take(&mut queue.unheard)));
         }
@@ -179,24 +230,26 @@ impl Observer for FollowerEvents {
         if queue.state != FollowState::On || queue.is_full {
             return;
         }
-        let cost = cost(&event);
         let is_counter = matches!(event, OrderEvent::Moved(_));
         let may_go = is_counter || (self.needs == FollowerNeeds::Failures && did_well(&event));
         // The others have half of the room for themselves.
-        let room = if may_go { self.room / 2 } else { self.room };
-        if queue.bytes + cost > room {
-            if may_go {
-                queue.unheard += u64::from(!is_counter);
-                return;
-            }
+        if may_go && queue.bytes + cost(&event) > self.room / 2 {
+            queue.unheard += u64::from(!is_counter);
+            return;
+        }
+        // What goes beyond the room before the work waits is told in short.
+        let event = if queue.bytes + cost(&event) > self.room { in_short(event) } else { event };
+        let cost = cost(&event);
+        if queue.bytes + cost > ROOMS_BEYOND * self.room {
             queue.is_full = true;
-            (queue.waiting, queue.bytes) = Default::default();
+            queue.forget();
             drop(queue);
             tracing::info!(target: "longhaul::session", "the client that follows an order takes in too slowly what it is told");
             return self.trigger.stop(FaultCode::TimedOut);
         }
         queue.bytes += cost;
-        queue.waiting.push_back((event, cost));
+        queue.owed += if may_go { 0 } else { cost };
+        queue.waiting.push_back(WaitingEvent { event, cost, is_owed: !may_go });
         drop(queue);
         self.news.notify_one();
     }
@@ -206,9 +259,21 @@ impl FollowerQueue {
     /// Leaves out the names that did well.
     fn shorten(&mut self) {
         let before = self.waiting.len();
-        self.waiting.retain(|(event, _)| !did_well(event));
+        self.waiting.retain(|next| !did_well(&next.event));
         self.unheard += (before - self.waiting.len()) as u64;
-        self.bytes = self.waiting.iter().map(|(_, cost)| cost).sum();
+        self.bytes = self.waiting.iter().map(|next| next.cost).sum();
+        self.owed = self.waiting.iter().filter(|next| next.is_owed).map(|next| next.cost).sum();
+    }
+
+    /// Has nothing wait for the client any more.
+    fn forget(&mut self) {
+        (self.waiting, self.bytes, self.owed) = Default::default();
+        self.resume();
+    }
+
+    /// Has work go on that waits.
+    fn resume(&mut self) {
+        self.paused.take().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -217,19 +282,41 @@ fn did_well(event: &OrderEvent) -> bool {
     matches!(event, OrderEvent::Settled(file) if !matches!(file.outcome, OrderOutcome::Failed(_)))
 }
 
+/// The same event without its texts, which take most of its bytes.
+fn in_short(event: OrderEvent) -> OrderEvent {
+    match event {
+        OrderEvent::Settled(mut file) => {
+            if let OrderOutcome::Failed(fault) = &mut file.outcome {
+                *fault = Fault { author: fault.author, ..Fault::new(fault.code, fault.blame, REASON_LEFT_OUT) };
+            }
+            OrderEvent::Settled(file)
+        }
+        OrderEvent::Unsent(unsent) => OrderEvent::Unsent(OrderUnsent { message: REASON_LEFT_OUT.into(), ..unsent }),
+        other => other,
+    }
+}
+
 /// Bytes that an event takes in a message and in memory, about.
 fn cost(event: &OrderEvent) -> usize {
     EVENT_BYTES
         + match event {
             OrderEvent::Settled(file) => {
-                let fault = if matches!(file.outcome, OrderOutcome::Failed(_)) { FAULT_BYTES } else { 0 };
+                let fault = if let OrderOutcome::Failed(fault) = &file.outcome { fault_bytes(fault) } else { 0 };
                 file.path.as_bytes().len() + file.placed.as_bytes().len() + fault
             }
-            OrderEvent::Unsent(unsent) => unsent.path.len() + unsent.placed.len() + FAULT_BYTES,
-            OrderEvent::Lost(..) => FAULT_BYTES,
+            OrderEvent::Unsent(unsent) => {
+                unsent.path.len() + unsent.placed.len() + unsent.reason.len() + unsent.message.len()
+            }
+            OrderEvent::Lost(fault, _) => fault_bytes(fault),
             OrderEvent::NotKept { loss, .. } => loss.first.as_bytes().len(),
             _ => 0,
         }
+}
+
+/// Bytes of the texts of a fault.
+fn fault_bytes(fault: &Fault) -> usize {
+    let hint = fault.hint.as_ref().map_or(0, |hint| hint.to_string().len());
+    fault.message.len() + fault.object.len() + hint
 }
 
 async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
@@ -274,7 +361,7 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
             let mut queue = told.lock();
             if queue.state == FollowState::On {
                 queue.state = FollowState::Left;
-                (queue.waiting, queue.bytes) = Default::default();
+                queue.forget();
             }
             drop(queue);
             told.news.notify_one();
@@ -297,8 +384,10 @@ pub(super) const FOLLOWER_BYTES: usize = 4 << 20;
 const BATCH_BYTES: usize = 48 << 10;
 /// Bytes of an event without names and texts.
 pub(super) const EVENT_BYTES: usize = 192;
-/// Bytes of the texts of a fault.
-const FAULT_BYTES: usize = 3 << 10;
+/// Rooms that events may take at most: what one turn of the work tells goes beyond the first one.
+const ROOMS_BEYOND: usize = 2;
+/// The text of a failure whose own was left out.
+const REASON_LEFT_OUT: &str = "it failed; the reason was left out, as the client took in too slowly what it was told";
 /// The client hears something at least so often.
 const SAYS_SOMETHING: Duration = Duration::from_secs(5);
 /// A client that takes in nothing for so long is gone.
@@ -307,141 +396,4 @@ const TAKEN_IN_WITHIN: Duration = Duration::from_secs(30);
 const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
-mod tests {
-    use longhaul_core::{RelPath, Sums};
-    use longhaul_proto::wire::message::OrderVerdict;
-    use tokio::io::AsyncReadExt;
-
-    use super::*;
-    use crate::api::{FileEvent, FileStatus, OwnFacts};
-
-    const ID: [u8; 16] = [9; 16];
-
-    fn end() -> OrderEnd {
-        OrderEnd {
-            verdict: OrderVerdict::Complete,
-            files: Default::default(),
-            bytes: Default::default(),
-            failures: Vec::new(),
-            scanned: true,
-            millis: 0,
-            limits: Vec::new(),
-        }
-    }
-
-    /// An order with the two ends of its client.
-    fn followed(takes: usize) -> (Follower, ReadHalf, WriteHalf) {
-        following(takes, FollowerNeeds::Failures)
-    }
-
-    fn following(takes: usize, needs: FollowerNeeds) -> (Follower, ReadHalf, WriteHalf) {
-        let ((near, far), (hears, says)) = (tokio::io::duplex(takes), tokio::io::duplex(4096));
-        (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, FOLLOWER_BYTES)), Box::new(far), Box::new(says))
-    }
-
-    fn settled(name: u64, status: FileStatus) -> Event {
-        let path = RelPath::new(name.to_string()).expect("a path");
-        Event::File(FileEvent {
-            placed: path.clone(),
-            path,
-            status,
-            bytes: 1,
-            b3: None,
-            regular: true,
-            renamed: false,
-            own: OwnFacts::default(),
-            sums: Sums::default(),
-        })
-    }
-
-    /// The names, the failures among them, and the number of those unheard, of which a client is
-    /// told before the end, if it reads a message after each pause.
-    async fn heard(mut reader: ReadHalf, pause: Duration) -> (u64, u64, u64) {
-        let (mut names, mut failed, mut unheard) = (0, 0, 0);
-        loop {
-            tokio::time::sleep(pause).await;
-            match read_message(&mut reader).await.expect("messages") {
-                Some(Message::OrderEvents(events)) => events.iter().for_each(|event| match event {
-                    OrderEvent::Settled(_) => {
-                        names += 1;
-                        failed += u64::from(!did_well(event));
-                    }
-                    OrderEvent::Unheard(count) => unheard += count,
-                    _ => {}
-                }),
-                Some(Message::OrderTaken(_)) => {}
-                Some(Message::OrderEnded(_)) => return (names, failed, unheard),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_client_is_told_of_each_failure_and_how_many_other_names_there_were() {
-        let (follower, reader, _writer) = followed(4096);
-        let fault = Fault::new(FaultCode::Io, Blame::Local, "x");
-        for name in 0..40_000 {
-            let status = if name % 100 == 99 { FileStatus::Failed(fault.clone()) } else { FileStatus::Committed };
-            follower.told().event(settled(name, status));
-        }
-        assert!(follower.too_slow().is_none());
-        let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::ZERO), follower.end(end()));
-        assert_eq!((names + unheard, failed), (40_000, 400));
-        assert!(unheard > 10_000, "{unheard}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_must_hear_each_name_and_cannot_is_told_the_end_and_why() {
-        let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
-        (0..40_000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
-        assert_eq!(timeout(TAKEN_IN_WITHIN, follower.stop().stopped()).await, Ok(FaultCode::TimedOut));
-        assert_eq!(follower.too_slow().map(|fault| fault.code), Some(FaultCode::TimedOut));
-        assert!(!follower.has_left());
-        let ((_, _, unheard), ()) = tokio::join!(heard(reader, Duration::ZERO), follower.end(end()));
-        assert_eq!(unheard, 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn names_that_wait_at_the_end_of_an_order_do_not_keep_its_end_from_a_slow_client() {
-        let (follower, reader, _writer) = followed(4096);
-        (0..2000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
-        let slowly = TAKEN_IN_WITHIN / 4;
-        let ((names, _, unheard), ()) = tokio::join!(heard(reader, slowly), follower.end(end()));
-        assert_eq!(names + unheard, 2000);
-        assert!(unheard > 500, "{unheard}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_in_nothing_is_let_go_at_the_end_of_its_order() {
-        let (follower, mut reader, _writer) = followed(8);
-        timeout(TAKEN_IN_WITHIN * 3, follower.end(end())).await.expect("it is not waited for");
-        let mut told = Vec::new();
-        timeout(TAKEN_IN_WITHIN, reader.read_to_end(&mut told))
-            .await
-            .expect("its connection is closed")
-            .expect("in memory");
-        assert!(told.len() <= 8, "nothing is written any more: {told:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_is_lost_stops_its_order_and_one_that_leaves_does_not() {
-        let (follower, reader, writer) = followed(4096);
-        drop((reader, writer));
-        assert_eq!(timeout(TAKEN_IN_WITHIN, follower.stop().stopped()).await, Ok(FaultCode::Lost));
-        let (follower, mut reader, mut writer) = followed(4096);
-        write_message(&mut writer, &Message::OrderLeft(OrderLeft { id: ID })).await.expect("said");
-        let taken = Message::OrderTaken(OrderTaken { id: ID });
-        assert_eq!(read_message(&mut reader).await, Ok(Some(taken)));
-        while read_message(&mut reader).await.expect("messages") != Some(Message::OrderLeft(OrderLeft { id: ID })) {}
-        drop((reader, writer));
-        assert!(follower.has_left());
-        assert!(timeout(TAKEN_IN_WITHIN, follower.stop().stopped()).await.is_err(), "it goes on");
-        let (follower, _reader, mut writer) = followed(4096);
-        write_message(&mut writer, &Message::OrderLeft(OrderLeft { id: [1; 16] })).await.expect("said");
-        assert_eq!(
-            timeout(TAKEN_IN_WITHIN, follower.stop().stopped()).await,
-            Ok(FaultCode::Protocol),
-            "another's name"
-        );
-    }
-}
+mod tests;

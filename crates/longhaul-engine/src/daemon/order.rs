@@ -181,8 +181,8 @@ pub(super) async fn carry_out(
     // Events may wait between two sessions too, which need no memory for them any more.
     let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
-    // Whoever gives a list counts its names.
-    let hears_each = asked.0.digests || asked.0.dry_run || judged.list.is_some();
+    let is_counted = judged.list.as_ref().is_some_and(OrderList::is_counted);
+    let hears_each = asked.0.digests || asked.0.dry_run || is_counted;
     let needs = if hears_each { FollowerNeeds::Each } else { FollowerNeeds::Failures };
     let room = FOLLOWER_BYTES + judged.list.as_ref().map_or(0, |list| list.events_bytes);
     let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, room));

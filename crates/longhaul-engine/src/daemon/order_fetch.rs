@@ -110,7 +110,8 @@ impl Carrying<'_> {
             return Ok(Attempt::IsDirectory);
         }
         dialling.sessions += 1;
-        let ended = self.receive(&session, agreed, admission, course).await;
+        let work = self.receive(&session, agreed, admission, course);
+        let ended = self.told.paced(session.run.stop.clone(), work).await;
         course.totals.fault = ended.as_ref().err().cloned();
         self.over(&session, &course.totals);
         course.totals.fault = None;

@@ -1,9 +1,10 @@
-//! Hears the list of names that an order is about, part by part, if its grant is for one.
+//! Hears the list of names that an order is about, part by part, if its grant is for one, or if it
+//! is to send one.
 //!
 //! In: messages behind an order, and the digest that its grant names. Out: an [`OrderList`], whose
 //! claim on the daemon's memory lasts as long as the order. Each part is claimed before it is kept
-//! and must come within its time. It opens nothing: the other daemon compares the digest too,
-//! before it reads a file.
+//! and must come within its time. It opens nothing: where this daemon fetches, the other one
+//! compares the digest too, before it reads a file.
 
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use longhaul_core::limits::PAGE_BYTES_MAX;
 use longhaul_core::{Blame, Fault, Hash32, PathList, RelPath};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart};
+use longhaul_proto::wire::message::{
+    Far, Follows, ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart, Transfer,
+};
 
 use super::follower::EVENT_BYTES;
 use super::grants::need_list;
@@ -26,20 +29,46 @@ pub(super) struct OrderList {
     pub(super) names: Arc<PathList>,
     /// The files that may come under them.
     pub(super) expected: Arc<ExpectedFiles>,
-    /// Bytes of the events of all of them, which may wait for the client.
+    /// Bytes of the events of those of which a file is expected, which may wait for the client.
     pub(super) events_bytes: usize,
     /// The memory of all that. `None`: next to nothing.
     _claim: Option<Share>,
 }
 
-/// Hears the list with this digest.
+impl OrderList {
+    /// Whether its client counts the names, and so must be told of each: a mover does, which says
+    /// of each what it expects. A list of a user's own may name directories, and is as long as the
+    /// files that lie in them.
+    pub(super) fn is_counted(&self) -> bool {
+        self.events_bytes > 0
+    }
+}
+
+/// Whether the list of an order to send follows. The transfer in place of which the order stands is
+/// then one of which nothing more follows.
+///
+/// # Errors
+/// A breach of the protocol, of a list beneath several sources.
+pub(super) fn taken(transfer: &mut Transfer) -> Result<bool, Fault> {
+    let Far::Sources { sources, follows, .. } = &mut transfer.far else { return Ok(false) };
+    if std::mem::take(follows) != Follows::Names {
+        return Ok(false);
+    }
+    match sources.len() {
+        1 => Ok(true),
+        _ => Err(Fault::protocol("a list of names beneath another number of sources than one")),
+    }
+}
+
+/// Hears the list with this digest. `None`: the grant is not about what is read, and any list is
+/// meant.
 ///
 /// # Errors
 /// [`FaultCode::Denied`](longhaul_core::FaultCode::Denied) if another one comes; else as for the
 /// rest of any request.
 pub(super) async fn hear(
     reader: &mut ReadHalf,
-    digest: Hash32,
+    digest: Option<Hash32>,
     (memory, client): (&ClientShares, PublicKey),
     mut stop: Stop,
 ) -> Result<OrderList, Fault> {
@@ -50,7 +79,7 @@ pub(super) async fn hear(
         }
         list = hear_parts(reader, Costs::new(memory, client)) => list?,
     };
-    need_list(Some(&list.names), digest)?;
+    digest.map_or(Ok(()), |digest| need_list(Some(&list.names), digest))?;
     Ok(list)
 }
 
@@ -96,28 +125,37 @@ fn said(name: &OrderListName) -> usize {
     name.path.as_bytes().len() + 1
 }
 
-/// Bytes of the event of a name, which has its path twice: at the source and at the destination.
+/// Bytes of the event of a name of which a file is expected. It has its path twice: at the source
+/// and at the destination.
 fn event_bytes(name: &OrderListName) -> usize {
-    EVENT_BYTES + 2 * name.path.as_bytes().len()
+    match name.expected {
+        OrderExpected::Anything => 0,
+        OrderExpected::File { .. } | OrderExpected::Link => EVENT_BYTES + 2 * name.path.as_bytes().len(),
+    }
 }
 
-/// Bytes of memory that a name takes: in the list, in the part that it came in, and as one that is
-/// expected.
+/// Bytes of memory that a name takes: in the list; and if a file is expected under it, in the part
+/// that it came in and as that file.
 fn cost(name: &OrderListName) -> u64 {
-    NAME_COST_BYTES + 3 * name.path.as_bytes().len() as u64
+    match name.expected {
+        OrderExpected::Anything => said(name) as u64,
+        OrderExpected::File { .. } | OrderExpected::Link => NAME_COST_BYTES + 3 * name.path.as_bytes().len() as u64,
+    }
 }
 
-/// The cost of a name beside the bytes of its path: guessed from its types.
+/// The cost of a name of which a file is expected, beside the bytes of its path: guessed from its
+/// types.
 const NAME_COST_BYTES: u64 = 256;
 
 #[cfg(test)]
 mod tests {
     use longhaul_core::{FaultCode, Mtime};
     use longhaul_proto::wire::grant::list_digest;
-    use longhaul_proto::wire::message::OrderTaken;
+    use longhaul_proto::wire::message::{FarSource, Flow, OrderTaken};
 
     use super::*;
     use crate::session::channel::{WriteHalf, write_message};
+    use crate::session::handshake::tests::transfer;
 
     fn name(path: &str, expected: OrderExpected) -> OrderListName {
         OrderListName { path: RelPath::new(path).expect("a path"), expected }
@@ -137,7 +175,7 @@ mod tests {
         drop(writer);
         let memory = ClientShares::new("bytes of memory", 1 << 30, 1 << 30);
         let client = (&memory, PublicKey::from_bytes([1; 32]));
-        hear(&mut reader, list_digest(&list_of(paths)), client, Stop::new().1).await
+        hear(&mut reader, Some(list_digest(&list_of(paths))), client, Stop::new().1).await
     }
 
     fn part(names: Vec<OrderListName>, last: bool) -> Message {
@@ -157,7 +195,36 @@ mod tests {
         let of = |path: &str| list.expected.of(&RelPath::new(path).expect("a path")).copied();
         let known = ExpectedFile::File { bytes: 3, mtime: Some(Mtime { secs: 5, nanos: 0 }) };
         assert_eq!((of("d/0007"), of("e"), of("f")), (Some(known), Some(ExpectedFile::Link), None));
+        assert!(list.is_counted());
         assert!(heard(vec![part(Vec::new(), true)], &[]).await.is_ok(), "nothing may be meant");
+    }
+
+    #[test]
+    fn the_list_of_an_order_to_send_lies_beneath_one_source_and_nothing_more_follows() {
+        let source = || FarSource { root: "r".try_into().expect("a word"), path: RelPath::root(), contents: true };
+        let asked = |count: usize, follows| {
+            let sources = (0..count).map(|_| source()).collect();
+            Transfer { far: Far::Sources { sources, rules: Vec::new(), follows }, ..transfer(Flow::default()) }
+        };
+        let mut listed = asked(1, Follows::Names);
+        assert_eq!(taken(&mut listed), Ok(true));
+        assert_eq!(listed, asked(1, Follows::Nothing));
+        assert_eq!(taken(&mut asked(2, Follows::Nothing)), Ok(false));
+        for count in [0, 2] {
+            assert!(taken(&mut asked(count, Follows::Names)).is_err(), "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_of_which_nothing_is_expected_are_not_counted_and_cost_their_bytes() {
+        let long = "x".repeat(200);
+        let paths: Vec<String> = (0..2000).map(|n| format!("{long}/{n:05}")).collect();
+        let named: Vec<OrderListName> = paths.iter().map(|path| name(path, OrderExpected::Anything)).collect();
+        let parts: Vec<Message> = named.chunks(300).map(|names| part(names.to_vec(), names.len() < 300)).collect();
+        let all: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let list = heard(parts, &all).await.unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(!list.is_counted());
+        assert_eq!(named.iter().map(cost).sum::<u64>(), 2000 * 207);
     }
 
     #[tokio::test]

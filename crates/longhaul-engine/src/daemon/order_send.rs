@@ -96,7 +96,8 @@ impl Carrying<'_> {
         let plan = session.run.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
         let set_up = self.set_up(&holdings, memory, udp_lanes(&agreed.transfer));
         let sending = plan.sending(source, machinery, wanted, false);
-        let ended = session.run.send_within(agreed, (sending, &plan), set_up, course).await;
+        let work = session.run.send_within(agreed, (sending, &plan), set_up, course);
+        let ended = self.told.paced(session.run.stop.clone(), work).await;
         drop(seat);
         course.totals.fault = ended.as_ref().err().cloned();
         self.over(&session, &course.totals);

@@ -43,8 +43,8 @@ impl Side {
     }
 }
 
-/// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, if any
-/// are given. Its destination publishes by the claim that is `shown`, and stages the dataset, if
+/// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, or those
+/// of an order, if any are given. Its destination publishes by the claim that is `shown`, and stages the dataset, if
 /// there is one. Its files are recorded in `audit`.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
@@ -90,7 +90,7 @@ pub(super) async fn open(
             };
             let places = sources.iter().map(place).collect::<Result<Vec<_>, Fault>>()?;
             let filter = Filter::new(rules.clone()).map_err(|e| Fault::new(FaultCode::Usage, Blame::Peer, e))?;
-            let (names, accounts) = (names.map(Arc::new), AccountMap::default());
+            let (names, accounts) = (names.map(Arc::new).or(shown.names), AccountMap::default());
             let wanted = ScanWish { filter, names, preserve: transfer.preserve, accounts };
             let open =
                 move || place::served_sources(places, direct, &wanted).map(|(source, shape)| (source, shape, wanted));

@@ -128,6 +128,7 @@ Examples:
   longhaul copy /data/run7 lh://node.example/atlas/         as push does
   longhaul copy lh://node.example/atlas/run7 /data/         as pull does
   longhaul copy lh://a.example/x/run7 lh://b.example/y/     no byte passes this host
+  longhaul copy --files-from list.txt lh://a.example/x lh://b.example/y/
 
 ",
     values!(),

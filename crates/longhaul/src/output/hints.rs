@@ -110,7 +110,8 @@ fn names(hint: &Names) -> Cow<'static, str> {
             "leave links out (--preserve -links), or ask the administrator of this root for links = \"keep\" in serve.toml"
         }
         Names::NameDirectories => {
-            "name directories instead of what lies in them, or run one command for each part of the list"
+            "name directories instead of what lies in them, run one command for each part of the list, or plan a campaign: \
+             longhaul job add"
         }
         Names::RemoveOrChooseAnother
         | Names::MoveAside

@@ -1,5 +1,5 @@
-//! The list of names of an order that is about a part of one source, and what a daemon knows to do
-//! with orders.
+//! The list of names of an order that is about a part of one source, be it a shard's or a user's
+//! own, and what a daemon knows to do with orders.
 //!
 //! In: the names, and the files that are expected under them; or a daemon. Out: the right of a
 //! grant that names the list by its digest, and the messages that carry it; or the daemon's key, if

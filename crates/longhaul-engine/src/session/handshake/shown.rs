@@ -6,9 +6,10 @@
 //! initiator whether its acceptor does what was asked. It keeps no claim, stages nothing, judges no
 //! grant and carries out no order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, Hash32, ShardClaim, hint};
+use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, Hash32, PathList, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
@@ -46,6 +47,9 @@ pub(crate) struct Shown {
     /// The digest of the list of names that its grant is for, once that was honoured. `None`: it is
     /// bound to none. No message says it.
     pub(crate) list: Option<Hash32>,
+    /// The names that an order is to send, once they have come behind it. `None`: all that its
+    /// sources have. No message of a hello says it.
+    pub(crate) names: Option<Arc<PathList>>,
 }
 
 impl Shown {
@@ -117,7 +121,7 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
     let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
     let asks_skills = caps & CAP_ORDER_SKILLS != 0 && matches!(request, Request::Roots);
-    Ok(Shown { claim, dataset, part, order, grant: None, removes, locates, reads, asks_skills, list: None })
+    Ok(Shown { claim, dataset, part, order, removes, locates, reads, asks_skills, ..Shown::default() })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -159,7 +163,7 @@ async fn hear_order(reader: &mut ReadHalf, request: &Request) -> Result<Box<Orde
     match request {
         Request::Transfer(transfer) => match (&transfer.far, &order.into) {
             (Far::Destination { .. }, None) => Ok(Box::new(order)),
-            (Far::Sources { follows: Follows::Nothing, .. }, Some(_)) => Ok(Box::new(order)),
+            (Far::Sources { follows: Follows::Nothing | Follows::Names, .. }, Some(_)) => Ok(Box::new(order)),
             _ => Err(Fault::protocol("an order that its request contradicts")),
         },
         _ => Err(Fault::protocol("an order for something that is no transfer")),
@@ -168,7 +172,7 @@ async fn hear_order(reader: &mut ReadHalf, request: &Request) -> Result<Box<Orde
 
 #[cfg(test)]
 mod tests {
-    use longhaul_proto::wire::message::Flow;
+    use longhaul_proto::wire::message::{Flow, OrderPlace};
 
     use super::super::tests::{transfer, welcome};
     use super::super::{Units, hear, hello};
@@ -255,6 +259,22 @@ mod tests {
         assert_eq!(grant.need(&welcome(CAP_BY_GRANT)), Ok(()));
         assert_eq!(grant.need(&welcome(!CAP_BY_GRANT)).map_err(|fault| fault.code), Err(FaultCode::Protocol));
         assert_eq!(Shown::default().need(&welcome(0)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn behind_an_order_to_send_come_names_or_nothing() {
+        let into = OrderPlace {
+            root: "data".try_into().expect("a word"),
+            path: longhaul_core::RelPath::root(),
+            placing: longhaul_proto::wire::message::Placing::Beneath,
+            if_exists: longhaul_core::IfExists::Fail,
+            dataset: None,
+        };
+        let shown = Shown { order: Some(Box::new(Order { into: Some(into), ..order() })), ..Shown::default() };
+        let pull = |follows| Far::Sources { sources: Vec::new(), rules: Vec::new(), follows };
+        assert_eq!(heard(&shown, pull(Follows::Nothing), false).await, Ok(shown.clone()));
+        assert_eq!(heard(&shown, pull(Follows::Names), false).await, Ok(shown.clone()));
+        assert_eq!(heard(&shown, pull(Follows::Sources), false).await, Err(FaultCode::Protocol));
     }
 
     #[tokio::test]
