@@ -85,7 +85,7 @@ pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, Siti
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
-    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, ReplaceEnd,
+    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, Removed, ReplaceEnd,
     Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm,
     StreamFrom, StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree,
     TreePolicy, VoidSource, VoidTarget, Withdrawn, Writing,
@@ -104,6 +104,7 @@ pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, LanesStood, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport,
     UdpRun, Way, bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
 };
+pub use place::staged::{CampaignStage, IdleCampaignStage, find_campaign_stage};
 
 /// Prepares the process: as many open files as the system allows, and limits on file sizes that
 /// cause errors and not signals.
