@@ -204,7 +204,7 @@ pub(super) async fn carry_out(
     });
     let report = totals.into_report(begun.elapsed().as_secs_f64());
     let end = third_party::said_end(&report);
-    carrying.judged.mark.ended(end.clone());
+    carrying.judged.mark.ended(end.clone(), follower.hearing());
     follower.end(end).await;
 }
 
