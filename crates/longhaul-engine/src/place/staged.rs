@@ -63,9 +63,8 @@ impl IdleCampaignStage {
     pub fn overtaken(&self, claims: &[ShardClaim]) -> Result<Option<ShardClaim>, Fault> {
         for claim in claims {
             let kept = self.shelf.kept(ShardKey { campaign: claim.campaign, shard: claim.shard })?;
-            let is_newer = kept.is_some_and(|kept| {
-                kept.fence > claim.fence || kept.fence == claim.fence && kept.id != claim.id
-            });
+            let is_newer =
+                kept.is_some_and(|kept| kept.fence > claim.fence || kept.fence == claim.fence && kept.id != claim.id);
             if is_newer {
                 return Ok(Some(*claim));
             }

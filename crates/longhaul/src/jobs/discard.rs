@@ -102,12 +102,7 @@ fn is_claimed(shard: &Shard, now: Micros) -> bool {
 
 /// The last claim of a shard that its queue gave out.
 fn claim_of(campaign: &Campaign, shard: &Shard) -> ShardClaim {
-    ShardClaim {
-        campaign: campaign.key.0,
-        shard: shard.id.0,
-        fence: shard.claim.fence.0,
-        id: shard.claim.id.0,
-    }
+    ShardClaim { campaign: campaign.key.0, shard: shard.id.0, fence: shard.claim.fence.0, id: shard.claim.id.0 }
 }
 
 fn of_another_queue(campaign: &Campaign, claim: &ShardClaim) -> Fault {

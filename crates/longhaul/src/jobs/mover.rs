@@ -39,7 +39,7 @@ use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows,
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
-use self::admitting::{Admitting, AdmittedBut};
+use self::admitting::{AdmittedBut, Admitting};
 use self::aside::HostAside;
 use self::discarding::{DiscardPhase, finish_discarding};
 pub use self::ground::LocalGround;

@@ -116,7 +116,9 @@ impl DatasetStage {
         let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
         let dir = below(tree.named(), &note.place.parent().unwrap_or_default());
         let noted = Some((shelf, note.clone()));
-        let Some(holder) = Holder::idle((parent, &dir), (name, note.principal.as_str()), noted)? else { return Ok(None) };
+        let Some(holder) = Holder::idle((parent, &dir), (name, note.principal.as_str()), noted)? else {
+            return Ok(None);
+        };
         holder.recover()?;
         let used = holder.used()?;
         if before.is_none_or(|before| used >= before) {

@@ -235,7 +235,8 @@ fn a_commit_that_is_lost_is_held_unless_it_has_read_more_than_before() {
         let granted = bench.must_claim();
         bench.finish(&granted, 10, Outcome::Through(vec![]));
         let moved = |round: u64| if farther { 1000 + round } else { 1000 };
-        let held = (1..=rounds_max).find(|round| breaks(&mut bench, moved(*round), FaultCode::Lost) != ShardState::Planned);
+        let held =
+            (1..=rounds_max).find(|round| breaks(&mut bench, moved(*round), FaultCode::Lost) != ShardState::Planned);
         assert_eq!(held.is_some(), !farther, "{held:?}");
         let state = bench.commit(campaign).state;
         assert_eq!(state == ShardState::Held(Hold::Broken(FaultCode::Lost)), !farther, "{state:?}");

@@ -73,11 +73,9 @@ impl FaultExtent {
     /// room, or the queue.
     const fn of(code: FaultCode) -> FaultExtent {
         match code {
-            FaultCode::Denied
-            | FaultCode::NotFound
-            | FaultCode::Io
-            | FaultCode::ReadOnly
-            | FaultCode::TargetFailed => FaultExtent::Campaign,
+            FaultCode::Denied | FaultCode::NotFound | FaultCode::Io | FaultCode::ReadOnly | FaultCode::TargetFailed => {
+                FaultExtent::Campaign
+            }
             _ => FaultExtent::Link,
         }
     }

@@ -84,9 +84,8 @@ impl Mover {
             return Discarded::Nothing;
         }
         let (queue, id) = (self.queue.clone(), campaign.id);
-        let discarding = blocking(move || {
-            discard_staged(&campaign, &mut |at| queue.store().transact(|rows| page_of(rows, id, at)))
-        });
+        let discarding =
+            blocking(move || discard_staged(&campaign, &mut |at| queue.store().transact(|rows| page_of(rows, id, at))));
         match discarding.await.and_then(|discarded| discarded) {
             Ok(discarded) => {
                 if let Discarded::Removed(removed) = discarded {
