@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
-use super::faulted::{code_of, own_place, place_of};
+use super::faulted::{code_of, has_outlasted_grant, own_place, place_of};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::tally::Tally;
 use super::unchanged::{expecting, mark_changed, mark_changed_behind, source_top};
@@ -287,7 +287,7 @@ async fn transfers(
         let rate = orders.news().rate;
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
-        let (trigger, mut running) = begin((work, by), &open, rate);
+        let (begun_at, (trigger, mut running)) = (Instant::now(), begin((work, by), &open, rate));
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(work, rate) => {
@@ -311,6 +311,7 @@ async fn transfers(
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
+            (None, Some(fault)) if has_outlasted_grant(&work.job, &fault, begun_at.elapsed()) => {}
             (None, Some(fault)) => match showing.behind(&fault, shown, begun(work)) {
                 ClaimStep::GoWithout => {}
                 ClaimStep::Raise(kept) => match claim.raise(mover, kept).await {
