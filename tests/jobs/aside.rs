@@ -27,9 +27,8 @@ fn a_campaign_whose_key_is_gone_from_the_movers_host_stops_no_other_campaign_of_
 
     let running = host.run(["job", "run", "--json", "--drain"]).start();
     let ended = std::cell::RefCell::new(BTreeMap::<(String, String), u32>::new());
-    let count = |name: &str, state: &str| {
-        ended.borrow().get(&(name.to_owned(), state.to_owned())).copied().unwrap_or_default()
-    };
+    let count =
+        |name: &str, state: &str| ended.borrow().get(&(name.to_owned(), state.to_owned())).copied().unwrap_or_default();
     running.wait_event(|event| {
         if event["type"] == "job_shard" {
             let key = ["name", "state"].map(|field| event[field].as_str().unwrap().to_owned());
@@ -39,7 +38,8 @@ fn a_campaign_whose_key_is_gone_from_the_movers_host_stops_no_other_campaign_of_
     });
     running.signal(Signal::TERM);
     let outcome = running.finish();
-    // Its link would have waited behind each of its faults, and each shard of the other one let it go.
+    // Its link would have waited behind each of its faults, and each shard of the other one let it
+    // go.
     assert!(count("gone", "planned") <= 3, "{outcome}");
     assert_eq!((counts(&left(host, "well")), counts(&left(host, "gone"))), ([6, 0, 0], [0, 0, 6]), "{outcome}");
 }

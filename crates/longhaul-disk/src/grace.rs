@@ -46,7 +46,8 @@ pub struct Grace {
     durable: HashSet<RelPath>,
     /// Directories that were made there for the name that goes now.
     fresh: Vec<RelPath>,
-    /// Those that were made for names that did not come: they go at the end if they are empty.
+    /// Directories that were made there for names that did not come: they go at the end if they
+    /// are empty.
     /// Bounded: others stay.
     idle: BTreeSet<RelPath>,
     /// The directories above, which go too if they are empty then.

@@ -320,8 +320,8 @@ impl Run {
 }
 
 /// Seconds for which the grant of an order is good: no session begins by it later. The order of a
-/// mover has a claim, and what its grant lends should not outlive that by long: it may be cancelled,
-/// or lost to another mover, which signs a grant of its own.
+/// mover has a claim, and what its grant lends should not outlive that by long: it may be
+/// cancelled, or lost to another mover, which signs a grant of its own.
 const fn grant_seconds(claim: Option<&ShardClaim>) -> u64 {
     match claim {
         Some(_) => CLAIM_GRANT_TIME.as_secs(),

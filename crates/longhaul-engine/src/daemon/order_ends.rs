@@ -2,8 +2,8 @@
 //! left its order and asks again.
 //!
 //! In: an order as it begins, the start of its first session, and its end. Out: both to whoever of
-//! the same key asks, at once or when they are there; who asks may have the order stopped. Ends that
-//! a client was there to hear, as a mover is for each of its shards, push out none that nobody
+//! the same key asks, at once or when they are there; who asks may have the order stopped. Ends
+//! that a client was there to hear, as a mover is for each of its shards, push out none that nobody
 //! heard. It knows no sessions, and all of it is gone with the daemon.
 
 use std::collections::VecDeque;

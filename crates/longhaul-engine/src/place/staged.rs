@@ -1,9 +1,9 @@
 //! Finds what a campaign has staged of its dataset in a directory of this host, for whoever gives
 //! the campaign up.
 //!
-//! In: the directory, the dataset's name, the campaign, and the last claims that its queue gave out.
-//! Out: whether a session has it; whether another queue goes on with it; and its removal. It knows
-//! no queue and no connections: what is staged at a daemon is that one's to look after.
+//! In: the directory, the dataset's name, the campaign, and the last claims that its queue gave
+//! out. Out: whether a session has it; whether another queue goes on with it; and its removal. It
+//! knows no queue and no connections: what is staged at a daemon is that one's to look after.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Removes what a cancelled campaign has staged of its dataset in a directory of this host.
 //!
-//! In: a campaign, and pages of its shards. Out: what is staged of it is gone, unless a session or a
-//! mover's claim still has to do with it, or another queue goes on with the campaign. What is staged
-//! at a daemon is left to that one. Must not know who asks.
+//! In: a campaign, and pages of its shards. Out: what is staged of it is gone, unless a session or
+//! a mover's claim still has to do with it, or another queue goes on with the campaign. What is
+//! staged at a daemon is left to that one. Must not know who asks.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Discarded {
     Nothing,
     /// A mover has a shard of it still, or a session has the stage: it is to be tried again.
     InUse,
-    /// So much was removed.
+    /// The files that were removed, and their bytes.
     Removed(Removed),
 }
 

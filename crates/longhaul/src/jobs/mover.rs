@@ -6,10 +6,10 @@
 //! whether sources are still what the manifest says, `commit` has a campaign's dataset appear,
 //! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
 //! and campaigns that this host cannot serve now, `admitting` passes campaigns over whose owners it
-//! does not trust, `served` says at its end what it left for that, `telling` tells hooks, `discarding` removes what cancelled campaigns have staged
-//! on this host. In: a queue, manifests, and orders how long to go on. Out: reports
-//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
-//! leader's row schedules. Must not know the command line.
+//! does not trust, `served` says at its end what it left for that, `telling` tells hooks,
+//! `discarding` removes what cancelled campaigns have staged on this host. In: a queue, manifests,
+//! and orders how long to go on. Out: reports to the queue, and events to a [`MoverObserver`]. Any
+//! mover may lead: the one that holds the leader's row schedules. Must not know the command line.
 
 mod admitting;
 mod aside;

@@ -98,7 +98,7 @@ impl Admission for Admitting {
 
 /// The campaigns that are admitted, but for some.
 pub(super) struct AdmittedBut<'a> {
-    /// Those that are admitted.
+    /// The owners that are trusted.
     pub(super) admitting: &'a Admitting,
     /// The campaigns that are passed over all the same.
     pub(super) not: &'a [CampaignId],

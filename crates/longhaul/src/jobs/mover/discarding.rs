@@ -2,8 +2,8 @@
 //! are moved.
 //!
 //! In: the queue, every so often, and a word as a shard of a cancelled campaign ends. Out: what was
-//! staged of such campaigns is gone once no mover has a shard of them. A campaign of owners that are
-//! not trusted, or in a place that this mover does not serve, is left alone. Must not know how
+//! staged of such campaigns is gone once no mover has a shard of them. A campaign of owners that
+//! are not trusted, or in a place that this mover does not serve, is left alone. Must not know how
 //! anything is staged.
 
 use std::collections::BTreeSet;
@@ -110,8 +110,8 @@ fn cancelled_of(rows: &mut dyn Rows, id: CampaignId) -> Result<Option<Campaign>,
     }
 }
 
-/// Has what is staged looked for once more, unless the mover halts before, or its time is over. What
-/// halts it is given.
+/// Has what is staged looked for once more, unless the mover halts before, or its time is over.
+/// What halts it is given.
 pub(super) async fn finish_discarding(
     (discarding, phase): (JoinHandle<()>, &watch::Sender<DiscardPhase>),
     deadline: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Whether a mover that ends by itself has served all that it was to serve.
 //!
-//! In: campaigns that it passed over, and links and campaigns that it gave up. Out: the fault of the
-//! first of them of which anything is left. Must not know why it gave them up.
+//! In: campaigns that it passed over, and links and campaigns that it gave up. Out: the fault of
+//! the first of them of which anything is left. Must not know why it gave them up.
 
 use std::time::Instant;
 
