@@ -1,6 +1,7 @@
 //! `job`: a campaign is added, planned, moved and settled; it survives a mover that is killed, says
 //! exactly what is left, and gives up single files without stopping for them.
 
+mod aside;
 mod beside;
 mod between;
 mod dataset;

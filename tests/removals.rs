@@ -118,6 +118,26 @@ fn what_is_not_as_it_was_planned_stays_at_the_daemon_and_is_told() {
     assert_eq!(fs::read_to_string(at(&site, "a")).unwrap(), "changed");
     assert!(site.server.path("secret").exists() && site.server.path("aside/e").exists() && at(&site, "c").exists());
     assert!(at(&site, "b").is_symlink() && at(&site, "d").is_symlink());
+    let (grace, until) = (site.root().join(".longhaul/grace"), Instant::now() + Duration::from_secs(60));
+    while grace.exists() {
+        assert!(Instant::now() < until, "nothing was moved, and a directory is left for it");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_removal_on_this_host_that_moves_nothing_leaves_no_directory_for_it() {
+    let host = Host::new();
+    files::make(host.path("src/a"), 1, 10);
+    host.run(["sync", "src/", "mirror/"]).succeed();
+    files::make(host.path("mirror/deep/only"), 2, 10);
+    let step = |words: &[&str]| host.run(["sync", "src/", "mirror/"]).args(words);
+    let planned = step(&["--delete", "plan"]).succeed();
+    fs::write(host.path("mirror/deep/only"), "changed").unwrap();
+    let told = step(&["--delete", "apply", &digest(&planned)]).fail(23);
+    assert!(told.stdout_text().contains("changed: deep/only"), "{told}");
+    assert_eq!(fs::read_to_string(host.path("mirror/deep/only")).unwrap(), "changed");
+    assert!(!host.path("mirror/.longhaul").exists(), "{told}");
 }
 
 #[test]

@@ -92,6 +92,23 @@ fn a_campaign_between_two_daemons_moves_each_shard_by_a_grant_for_its_names_alon
 }
 
 #[test]
+fn the_end_of_a_copy_that_was_left_is_told_though_a_campaign_of_the_same_key_moved_many_shards_since() {
+    let scene = Scene::new();
+    files::make(scene.source.path("data/f"), 7, 3 << 20);
+    let ends = [scene.from.url("data/f"), scene.to.url("landing/")];
+    let copy = || scene.mover.run(["copy", "--json", &ends[0], &ends[1]]);
+    let left = copy().args(["--detach", "--rate", "1MB/s"]).succeed();
+    let order = left.events_of("left")[0]["order"].as_str().unwrap().to_owned();
+    scene.to.wait_log(&format!("order {order} ended, its client had left: complete"));
+    (0..20).for_each(|number| files::make(scene.source.path(format!("data/ds/{number}")), number, 100));
+    scene.planned(&["--shard-files", "1"]);
+    let ran = scene.run().args(["--movers", "4"]).succeed();
+    assert_eq!(ran.events_of("job_shard").iter().filter(|event| event["state"] == "done").count(), 20, "{ran}");
+    let ended = copy().args(["--attach", &order]).succeed();
+    assert_eq!(ended.summary()["files_committed"], 1, "{ended}");
+}
+
+#[test]
 fn a_file_that_is_gone_or_another_one_by_now_is_a_fault_of_that_file_alone() {
     let scene = Scene::new();
     plant(&scene.source.path("data/ds"));

@@ -287,6 +287,86 @@ fn what_is_staged_of_a_campaign_is_seen_by_nobody_and_its_cancellation_leaves_no
     assert!(seen(&site.root().join("in")).is_empty());
 }
 
+/// The directories in which campaigns stage in a directory.
+fn holders(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_holder = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes().starts_with(b".longhaul-dataset-");
+    entries.filter(is_holder).collect()
+}
+
+/// A host on which the campaigns `all` and `other` have staged all but one file each.
+fn two_staged() -> Host {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    add(&host, "to", &[]);
+    host.run(["job", "add", "--name", "other", "--as-dataset", "run-8", "ds", "to"]).succeed();
+    host.run(["job", "plan", "other"]).succeed();
+    fs::rename(host.path("ds/3/03"), host.path("away")).unwrap();
+    for name in ["all", "other"] {
+        host.run(["job", "run", "--drain", name]).fail(23);
+    }
+    assert_eq!(holders(&host.path("to")).len(), 2);
+    host
+}
+
+#[test]
+fn what_a_cancelled_campaign_staged_on_this_host_goes_with_it_and_what_another_one_did_stays() {
+    let host = two_staged();
+    let cancelled = host.run(["job", "cancel", "all"]).succeed();
+    let told = "what the campaign had staged on this host is removed: 100 files";
+    assert!(cancelled.stderr.contains(told), "{cancelled}");
+    let left = holders(&host.path("to"));
+    assert_eq!(left.len(), 1);
+    assert!(fs::read_to_string(left[0].join("name")).unwrap().starts_with("run-8\n"));
+    let again = host.run(["job", "cancel", "all"]).succeed();
+    assert!(!again.stderr.contains("removed"), "{again}");
+    fs::rename(host.path("away"), host.path("ds/3/03")).unwrap();
+    host.run(["job", "retry", "other"]).succeed();
+    host.run(["job", "run", "--drain", "other"]).succeed();
+    assert_eq!(seen(&host.path("to")), ["run-8"]);
+    assert!(holders(&host.path("to")).is_empty());
+}
+
+#[test]
+fn a_mover_removes_what_a_campaign_staged_that_was_cancelled_without_its_command() {
+    let host = two_staged();
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    // As of a command on another host, or of one that was killed.
+    rows.execute_batch("UPDATE campaign SET state = 4 WHERE name = 'all'").unwrap();
+    host.run(["job", "run", "--drain", "other"]).fail(23);
+    assert_eq!(holders(&host.path("to")).len(), 2, "it serves another campaign alone");
+    host.run(["job", "run", "--drain"]).finish();
+    let left = holders(&host.path("to"));
+    assert!(left.len() == 1 && fs::read_to_string(left[0].join("name")).unwrap().starts_with("run-8\n"), "{left:?}");
+}
+
+#[test]
+fn what_is_staged_stays_while_a_mover_has_a_shard_and_that_mover_removes_it_in_the_end() {
+    let host = Host::new();
+    files::make(host.path("ds/large"), 7, 8 << 20);
+    add(&host, "to", &["--rate", "256KiB/s"]);
+    let running = run(&host).start();
+    running.wait_event(|event| (event["type"] == "job_shard" && event["state"] == "claimed").then_some(()));
+    let cancelled = host.run(["job", "cancel", "all"]).succeed();
+    assert!(cancelled.stderr.contains("a mover has shards of the campaign still"), "{cancelled}");
+    running.wait_event(|event| (event["type"] == "job_shard" && event["state"] == "cancelled").then_some(()));
+    let outcome = running.finish();
+    assert!(holders(&host.path("to")).is_empty() && seen(&host.path("to")).is_empty(), "{outcome}");
+}
+
+#[test]
+fn what_another_queue_goes_on_with_is_not_removed_and_the_refusal_says_what_to_do() {
+    let host = two_staged();
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    // As of a backup from before the shards were claimed: the destination keeps higher fences.
+    rows.execute_batch("UPDATE shard SET fence = 0").unwrap();
+    let refused = host.run(["job", "cancel", "all"]).finish();
+    assert!(refused.code != 0 && refused.stderr.contains("another queue has the campaign too"), "{refused}");
+    assert!(refused.stderr.contains("by hand"), "{refused}");
+    assert_eq!(holders(&host.path("to")).len(), 2);
+    assert_eq!(left(&host, "all")["state"], "cancelled", "{refused}");
+}
+
 #[test]
 fn a_target_set_cannot_have_a_campaign_appear_and_says_so_before_bytes_move() {
     let host = Host::new();

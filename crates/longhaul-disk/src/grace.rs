@@ -3,7 +3,8 @@
 //!
 //! In: a tree, and names with the facts by which they are known again. Out: each name where it was,
 //! or beneath the grace directory, `.longhaul/grace/LABEL`, under the same path. Removes no file,
-//! ever. Knows no plan, and not why a name goes.
+//! ever; of the directories that it made, those into which nothing came go at its end. Knows no
+//! plan, and not why a name goes.
 //!
 //! - **GRACE-1**: a name goes only if it has the facts that were given, looked at right before its
 //!   rename; what turns out behind the rename to be something else goes back.
@@ -13,7 +14,7 @@
 //! - **GRACE-4**: a directory goes only if it is empty: it is made beneath the grace directory
 //!   first, and removed where it was, which the system refuses if anything is in it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use rustix::io::Errno;
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::facts::{NameFacts, NameKind, facts_in};
 use crate::kernel::Kernel;
-use crate::shelf::{ours_alone, shelf_name, stand_shelf};
+use crate::shelf::{Shelf, ours_alone, shelf_name, stand_shelf};
 use crate::tree::Tree;
 use crate::walk::{Dir, Walk};
 
@@ -43,6 +44,25 @@ pub struct Grace {
     /// Directories beneath the grace directory whose names are known to be durable. Bounded: what
     /// was forgotten is synced once more.
     durable: HashSet<RelPath>,
+    /// Directories that were made there for the name that goes now.
+    fresh: Vec<RelPath>,
+    /// Directories that were made there for names that did not come: they go at the end if they
+    /// are empty.
+    /// Bounded: others stay.
+    idle: BTreeSet<RelPath>,
+    /// The directories above, which go too if they are empty then.
+    above: GraceAbove,
+}
+
+/// The directories above that of a label.
+#[derive(Debug)]
+struct GraceAbove {
+    /// The shelf, and that there of all labels.
+    shelf: OwnedFd,
+    all: OwnedFd,
+    label: String,
+    /// The shelf, to be removed.
+    of_tree: Shelf,
 }
 
 /// The end of a name that was to be moved away.
@@ -77,13 +97,14 @@ impl Grace {
         // A transfer that ends removes the shelf if it is empty.
         let is_settled =
             |made: &Result<_, DiskError>| !matches!(made, Err(error) if error.kind() == ErrorKind::NotFound);
-        let (own, place) = match tries.find(is_settled) {
+        let (own, place, above) = match tries.find(is_settled) {
             Some(made) => made?,
             None => stand_grace(tree, label)?,
         };
         let kept = Arc::new(Dir::of(own, root.kernel(), &PathText::from(place.as_slice()))?);
         let (tree, kept) = (Walk::new(Arc::clone(root), 0), Walk::new(kept, 0));
-        Ok(Grace { tree, kept, place, unsynced: None, unsure: None, durable: HashSet::new() })
+        let (durable, fresh, idle) = (HashSet::new(), Vec::new(), BTreeSet::new());
+        Ok(Grace { tree, kept, place, unsynced: None, unsure: None, durable, fresh, idle, above })
     }
 
     /// The path beneath a tree at which its grace directories lie, each under its label.
@@ -99,6 +120,17 @@ impl Grace {
     /// that failed no name goes any more, and each has that error.
     pub fn withdraw(&mut self, path: &RelPath, facts: &NameFacts) -> Result<Withdrawn, DiskError> {
         self.need_sure()?;
+        let ended = self.withdrawn(path, facts);
+        let fresh = std::mem::take(&mut self.fresh);
+        if matches!(ended, Ok(Withdrawn::Moved)) {
+            self.idle.remove(path);
+        } else if self.idle.len() < IDLE_DIRS_MAX {
+            self.idle.extend(fresh);
+        }
+        ended
+    }
+
+    fn withdrawn(&mut self, path: &RelPath, facts: &NameFacts) -> Result<Withdrawn, DiskError> {
         let examined = |error| DiskError::call("examine", path, error);
         let (dir, name) = match self.tree.parent(path) {
             Ok(found) => found,
@@ -190,11 +222,19 @@ impl Grace {
         path: &RelPath,
         facts: &NameFacts,
     ) -> Result<Withdrawn, DiskError> {
-        let to = self.kept_dir(&path.parent().unwrap_or_default())?;
-        self.turn_to(dir, &to)?;
         let failed = |error| DiskError::call("move away", path, error);
+        let mut to = self.kept_dir(&path.parent().unwrap_or_default())?;
+        self.turn_to(dir, &to)?;
         // The grace directory is ours alone, so that nothing comes to stand there behind our back.
-        match move_to_free((dir, &to), name) {
+        let mut moved = move_to_free((dir, &to), name);
+        if moved == Err(Errno::NOENT) && facts_in(dir, name).map_err(failed)?.is_some() {
+            // Another run that ended has removed the directory, as it was empty.
+            self.durable.clear();
+            to = self.kept_dir(&path.parent().unwrap_or_default())?;
+            self.turn_to(dir, &to)?;
+            moved = move_to_free((dir, &to), name);
+        }
+        match moved {
             // Another run took it since the look.
             Err(Errno::NOENT) => return self.absent(None, path, facts),
             moved => moved.map_err(failed)?,
@@ -249,6 +289,18 @@ impl Grace {
     /// The directory at `path` beneath the grace directory, made if it does not stand, with a
     /// durable name also if another run made it.
     fn kept_dir(&mut self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
+        match self.known_dir(path) {
+            // Another run that ended has removed one of them, as it was empty.
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.durable.is_empty() => {
+                self.durable.clear();
+                self.known_dir(path)
+            }
+            found => found,
+        }
+    }
+
+    /// The same, where those that are known to be durable are taken to stand.
+    fn known_dir(&mut self, path: &RelPath) -> Result<Arc<Dir>, DiskError> {
         if self.durable.contains(path) {
             return self.kept.dir(path);
         }
@@ -258,7 +310,8 @@ impl Grace {
             at = at.join(name).map_err(|source| DiskError::Name { path: path.into(), source })?;
             if !self.durable.contains(&at) {
                 match dir.kernel().mkdirat(&dir, name, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    Ok(()) => self.fresh.push(at.clone()),
+                    Err(Errno::EXIST) => {}
                     Err(error) => return Err(failed(error)),
                 }
                 if let Err(error) = dir.sync() {
@@ -276,14 +329,36 @@ impl Grace {
     }
 }
 
-/// Makes the grace directory of a label, and gives its path beneath the tree.
-fn stand_grace(tree: &Tree, label: &str) -> Result<(OwnedFd, Vec<u8>), DiskError> {
-    let (above, name) = stand_shelf(tree.root(), tree.shelf_user())?;
+impl Drop for Grace {
+    /// Removes the directories into which nothing came. The system refuses it of any other one.
+    fn drop(&mut self) {
+        // What a crash would undo is not known then.
+        if self.unsure.is_some() {
+            return;
+        }
+        // What lies in a directory has a longer path, and comes behind it.
+        for path in self.idle.iter().rev() {
+            if let Ok((dir, name)) = self.kept.parent(path) {
+                let _ = dir.kernel().rmdirat(&dir, name);
+            }
+        }
+        let (kernel, GraceAbove { shelf, all, label, of_tree }) = (self.kept.root().kernel(), &self.above);
+        if kernel.rmdirat(all, label.as_bytes()).is_ok() && kernel.rmdirat(shelf, GRACE_NAME).is_ok() {
+            of_tree.remove_if_empty();
+        }
+    }
+}
+
+/// Makes the grace directory of a label, and gives its path beneath the tree, and what lies above
+/// it.
+fn stand_grace(tree: &Tree, label: &str) -> Result<(OwnedFd, Vec<u8>, GraceAbove), DiskError> {
+    let (shelf, name) = stand_shelf(tree.root(), tree.shelf_user())?;
     let kernel = tree.root().kernel();
-    let all = own_dir((&above, &name), GRACE_NAME, kernel)?;
+    let all = own_dir((&shelf, &name), GRACE_NAME, kernel)?;
     let path = [&name, &b"/"[..], GRACE_NAME].concat();
     let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
-    Ok((own, [&path, &b"/"[..], label.as_bytes()].concat()))
+    let above = GraceAbove { shelf, all, label: label.to_owned(), of_tree: tree.shelf() };
+    Ok((own, [&path, &b"/"[..], label.as_bytes()].concat(), above))
 }
 
 /// Moves a name back to where it came from, if that is free.
@@ -338,6 +413,8 @@ const GRACE_NAME: &[u8] = b"grace";
 const STANDING_TRIES_MAX: usize = 16;
 /// The most directories that are remembered to be durable.
 const DURABLE_DIRS_MAX: usize = 4096;
+/// The most directories that are remembered to be empty, but for those of one name.
+const IDLE_DIRS_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -51,11 +51,11 @@ pub use bytes::{ReadAt, WriteAt};
 pub use catalogue::SumsCatalogue;
 pub use cpus::{CpuList, CpuListError};
 pub use destination::{
-    Back, Body, CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FsTarget, Journalled,
-    LastBlock, LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof, NamedBytes, Prefill,
-    Published, ReadRoots, Removed, Reopened, ReopenedBody, Replace, Room, StageFacts, StagePart, Staged, StagedKind,
-    StagedNames, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget, SyncCounts,
-    SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros, look_at_dataset,
+    Back, Body, CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ExtrasPolicy, FoundStage, FsTarget,
+    IdleStage, Journalled, LastBlock, LinkPolicy, ListedName, Made, ModePolicy, NameBefore, NameMade, NameProof,
+    NamedBytes, Prefill, Published, ReadRoots, Removed, Reopened, ReopenedBody, Replace, Room, StageFacts, StagePart,
+    Staged, StagedKind, StagedNames, StreamFigures, StreamForm, StreamOutput, StreamShape, StreamSink, StreamTarget,
+    SyncCounts, SyncMethod, TargetFile, TargetTree, TreePolicy, VoidTarget, Zeros, look_at_dataset,
 };
 pub use direct::{DirectMode, IoMode};
 pub use error::{ClaimsError, DiskError, ErrorKind, PathText, SetError};

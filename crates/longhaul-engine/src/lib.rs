@@ -72,7 +72,7 @@ pub use client::list::{
 pub use client::reading::{FarReading, FoundThing};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
-pub use client::{CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into};
+pub use client::{CLAIM_GRANT_TIME, CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,
@@ -85,7 +85,7 @@ pub use longhaul_core::{AccountMap, AccountRule, Latency, PlanName, Rights, Siti
 pub use longhaul_disk::{
     Beginning, BoundThreads, CopyKind, CpuList, DeviceDepth, DirectMode, EngineKind, EngineReport, ExtrasPolicy, Grace,
     IoMode, LastBlock, LinkPolicy, LostFile, Marks, MissingTarget, ModePolicy, Moving, NameFacts, NameKind, OldTarget,
-    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, ReplaceEnd,
+    OnMissing, Orphan, Orphans, Pin, Prefill, ReadingFigures, Rebalance, Rebuilding, Relocation, Removed, ReplaceEnd,
     Replacement, STRIPE_FROM_BYTES, SameDevice, SetId, SetLayout, SetMark, SourceTree, StreamFigures, StreamForm,
     StreamFrom, StreamShape, StreamSpec, SumsCatalogue, SyncMethod, TargetDirs, TargetSet, TargetTree, Tree,
     TreePolicy, VoidSource, VoidTarget, Withdrawn, Writing,
@@ -104,6 +104,7 @@ pub use measure::{
     CellReport, CellRun, HalfReport, LaneFigures, LanesStood, NOISE_NAME, NetReport, NetRun, SentFigures, UdpReport,
     UdpRun, Way, bench_cell, bench_net, io_mode, receive_over_udp, send_over_udp,
 };
+pub use place::staged::{CampaignStage, IdleCampaignStage, find_campaign_stage};
 
 /// Prepares the process: as many open files as the system allows, and limits on file sizes that
 /// cause errors and not signals.

@@ -4,6 +4,7 @@
 //! The rules are rsync's; `tests/mapping.rs` shows them. It knows no sessions and no connections.
 
 pub(crate) mod dataset;
+pub(crate) mod staged;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

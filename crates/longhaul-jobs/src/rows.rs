@@ -169,6 +169,7 @@ pub struct ShardTurn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardNews {
     /// Bytes that became durable in the last claim, those of files that are not whole yet included.
+    /// Of a commit: bytes that were read in the claim that came farthest.
     pub moved: u64,
     /// A user released it though its files fail alike: it is not held for that again.
     pub judged: bool,

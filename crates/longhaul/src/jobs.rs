@@ -4,12 +4,13 @@
 //! `spec` has the form in which a campaign keeps its transfers, `signing` and `owners` are whose
 //! campaigns they are, `queue` opens the queue, in a file or in a database, `shelf` knows where
 //! manifests lie and reads the files of a shard from them, `plan` cuts manifests into shards,
-//! `parts` writes lists for movers without a queue, `mover` moves shards, `verify` reads back what
-//! they delivered, against the digests of `records`, `hooks` are what this host runs or calls for
-//! campaigns.
+//! `parts` writes lists for movers without a queue, `mover` moves shards, `discard` removes what a
+//! cancelled campaign has staged, `verify` reads back what was delivered, against the digests of
+//! `records`, `hooks` are what this host runs or calls for campaigns.
 //! In: what `commands` were asked for. Out: rows of the queue, and transfers of the engine. Must
 //! not know the command line, nor how anything is told.
 
+pub mod discard;
 mod faults;
 pub mod hooks;
 pub mod mover;
@@ -23,6 +24,7 @@ pub mod signing;
 pub mod spec;
 pub mod verify;
 
+pub use discard::{Discarded, discard_staged, page_of};
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use hooks::{Hook, HookFailure, HookMeans, HookUrl, Hooks};
 pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};

@@ -49,7 +49,7 @@ use rustix::process::geteuid;
 use self::campaign::CampaignMark;
 pub use self::campaign::StagePart;
 use self::holder::Holder;
-pub use self::left::{CountLeft, StageFacts};
+pub use self::left::{CountLeft, FoundStage, IdleStage, StageFacts};
 pub use self::prune::{ListedName, Removed, StagedKind, StagedNames};
 pub use self::roots::ReadRoots;
 use super::base;

@@ -43,8 +43,8 @@ use crate::stat::{Identity, Standing};
 pub(crate) use body::DiskBody;
 pub use body::{Body, Zeros};
 pub use dataset::{
-    CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, ListedName, Published, ReadRoots, Removed,
-    StageFacts, StagePart, StagedKind, StagedNames, look_at_dataset,
+    CountLeft, DatasetError, DatasetOrder, DatasetStage, DatasetTop, FoundStage, IdleStage, ListedName, Published,
+    ReadRoots, Removed, StageFacts, StagePart, StagedKind, StagedNames, look_at_dataset,
 };
 pub use device::SyncMethod;
 pub(crate) use dirs::DirHandle;

@@ -76,7 +76,7 @@ fn no_link_above_a_name_is_followed() {
 fn a_grace_directory_that_others_may_write_to_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let (top, tree) = planted();
-    drop(Grace::open(&tree, "x").expect("a grace directory"));
+    let _first = Grace::open(&tree, "x").expect("a grace directory");
     fs::set_permissions(kept(top.path(), ""), fs::Permissions::from_mode(0o777)).expect("a mode");
     assert_eq!(Grace::open(&tree, "x").expect_err("it is open to others").kind(), ErrorKind::Denied);
 }
@@ -109,6 +109,55 @@ fn two_runs_of_one_plan_at_once_move_each_name_once_and_neither_fails() {
     }
     for name in &names {
         assert_eq!(fs::read_to_string(kept(top.path(), name)).expect("kept"), *name);
+    }
+}
+
+#[test]
+fn a_run_that_moves_nothing_leaves_no_directories_and_one_that_moves_some_leaves_none_that_are_empty() {
+    let (top, tree) = planted();
+    let known = ["a/b", "a/g"].map(|name| facts(&tree, name));
+    fs::write(top.path().join("a/g"), "it has another length").expect("written");
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/b"), &known[0]).expect("no error"), Withdrawn::NotEmpty);
+    assert_eq!(grace.withdraw(&path("a/g"), &known[1]).expect("no error"), Withdrawn::Changed);
+    assert!(kept(top.path(), "a/b").exists());
+    drop(grace);
+    assert!(!top.path().join(".longhaul").exists(), "nothing came into any of them");
+
+    fs::create_dir(top.path().join("empty")).expect("a directory");
+    let (link, empty) = (facts(&tree, "l"), facts(&tree, "empty"));
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/b"), &known[0]).expect("no error"), Withdrawn::NotEmpty);
+    assert_eq!(grace.withdraw(&path("l"), &link).expect("no error"), Withdrawn::Moved);
+    assert_eq!(grace.withdraw(&path("empty"), &empty).expect("no error"), Withdrawn::Moved);
+    drop(grace);
+    assert!(kept(top.path(), "l").is_symlink() && kept(top.path(), "empty").is_dir());
+    assert!(!kept(top.path(), "a").exists());
+}
+
+#[test]
+fn a_directory_that_goes_once_it_is_empty_stays_where_it_was_moved_to() {
+    let (top, tree) = planted();
+    let (dir, file) = (facts(&tree, "a/b"), top.path().join("a/b/f"));
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(grace.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::NotEmpty);
+    fs::remove_file(file).expect("somebody else removes it");
+    let dir = facts(&tree, "a/b");
+    assert_eq!(grace.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::Moved);
+    drop(grace);
+    assert!(kept(top.path(), "a/b").is_dir());
+}
+
+#[test]
+fn a_run_makes_a_directory_once_more_that_another_one_has_removed_as_it_was_empty() {
+    let (top, tree) = planted();
+    fs::write(top.path().join("a/h"), "a third").expect("a file");
+    let known = ["a/g", "a/h", "a/b/f"].map(|name| (name, facts(&tree, name)));
+    let mut grace = Grace::open(&tree, "x").expect("a grace directory");
+    for (name, facts) in known {
+        assert_eq!(grace.withdraw(&path(name), &facts).expect("no error"), Withdrawn::Moved, "{name}");
+        assert!(kept(top.path(), name).exists());
+        fs::remove_dir_all(kept(top.path(), "a")).expect("removed");
     }
 }
 
@@ -150,8 +199,9 @@ fn behind_a_sync_that_failed_no_name_goes_and_the_fault_stays() {
 fn something_else_that_a_killed_run_left_in_the_grace_directory_goes_back_or_is_named() {
     let (top, tree) = planted();
     let [g, f] = ["a/g", "a/b/f"].map(|name| facts(&tree, name));
-    drop(Grace::open(&tree, "x").expect("a grace directory"));
+    let first = Grace::open(&tree, "x").expect("a grace directory");
     fs::create_dir_all(kept(top.path(), "a/b")).expect("a directory");
+    drop(first);
     fs::remove_file(top.path().join("a/g")).expect("removed");
     fs::write(kept(top.path(), "a/g"), "unplanned").expect("a file");
     fs::remove_dir_all(top.path().join("a/b")).expect("removed");

@@ -10,7 +10,7 @@ mod list;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, Role, Word, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Role, ShardClaim, Word, hint};
 use longhaul_disk::Shape;
 use longhaul_net::{Control, PublicKey};
 use longhaul_proto::Message;
@@ -238,7 +238,7 @@ impl Run {
             right,
             sources,
             not_before: since_1970.as_secs(),
-            not_after: since_1970.as_secs() + GRANT_SECONDS_MAX,
+            not_after: since_1970.as_secs() + grant_seconds(self.publishing.claim.as_ref()),
         };
         let signed = grant.signed(|bytes| identity.sign(bytes)).map_err(|_| {
             let why = format_args!("one grant names {GRANT_SOURCES_MAX} sources and 16 KiB of paths at most");
@@ -324,6 +324,21 @@ impl Run {
     }
 }
 
+/// Seconds for which the grant of an order is good: no session begins by it later. The order of a
+/// mover has a claim, and what its grant lends should not outlive that by long: it may be
+/// cancelled, or lost to another mover, which signs a grant of its own.
+const fn grant_seconds(claim: Option<&ShardClaim>) -> u64 {
+    match claim {
+        Some(_) => CLAIM_GRANT_TIME.as_secs(),
+        None => GRANT_SECONDS_MAX,
+    }
+}
+
+/// The time for which the grant of an order by a claim is good. An order that lasts longer goes on,
+/// and ends as lost if its link breaks then: whoever gives the next one by the same claim goes on
+/// where it ended. A shorter time would end more orders so, and a longer one lends for longer.
+pub const CLAIM_GRANT_TIME: Duration = Duration::from_secs(3600);
+
 /// Refuses every answer but that the order of this name goes on at the daemon.
 fn need_taken(answer: Message, id: [u8; 16]) -> Result<(), Fault> {
     match answer {
@@ -381,3 +396,16 @@ fn reading(mut reader: ReadHalf) -> mpsc::Receiver<Result<Message, Fault>> {
 const ORDER_SILENCE_MAX: Duration = Duration::from_secs(45);
 /// How long it may take to write down what has come once it was stopped.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+
+const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grant_of_a_claim_lasts_an_hour_and_that_of_a_users_copy_a_day() {
+        let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
+        assert_eq!((grant_seconds(Some(&claim)), grant_seconds(None)), (3600, 86_400));
+    }
+}

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::order_ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
 use crate::third_party;
@@ -125,6 +126,11 @@ impl Follower {
     /// Whether the client has left, so that the log alone tells how the order ends.
     pub(super) fn has_left(&self) -> bool {
         matches!(self.told.lock().state, FollowState::Left | FollowState::Gone)
+    }
+
+    /// Whether the client is there to hear how the order ends.
+    pub(super) fn hearing(&self) -> EndHearing {
+        if self.has_left() { EndHearing::Absent } else { EndHearing::Present }
     }
 
     /// The fault of an order that was stopped as its client was too slow.

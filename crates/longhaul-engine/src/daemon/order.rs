@@ -204,7 +204,7 @@ pub(super) async fn carry_out(
     });
     let report = totals.into_report(begun.elapsed().as_secs_f64());
     let end = third_party::said_end(&report);
-    carrying.judged.mark.ended(end.clone());
+    carrying.judged.mark.ended(end.clone(), follower.hearing());
     follower.end(end).await;
 }
 
@@ -315,7 +315,7 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
     if sessions == 0 || now <= until || !is_of_link {
         return Ok(fault);
     }
-    let why = "the link was lost after the day for which the grant of an order is good, so no other session may begin";
+    let why = "the link was lost after the time for which the order's grant is good, so no other session may begin";
     Err(Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::WhereItEnded))
 }
 

@@ -2,8 +2,9 @@
 //! left its order and asks again.
 //!
 //! In: an order as it begins, the start of its first session, and its end. Out: both to whoever of
-//! the same key asks, at once or when they are there; who asks may have the order stopped. It knows
-//! no sessions, and all of it is gone with the daemon.
+//! the same key asks, at once or when they are there; who asks may have the order stopped. Ends
+//! that a client was there to hear, as a mover is for each of its shards, push out none that nobody
+//! heard. It knows no sessions, and all of it is gone with the daemon.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +42,19 @@ struct OrderNews {
     /// Stops it, once it is carried out.
     trigger: Option<StopTrigger>,
     end: Option<Arc<OrderEnd>>,
+    /// Whether its client was there at its end.
+    hearing: EndHearing,
+}
+
+/// Whether the client of an order is there to hear how it ends. Orders that have ended are
+/// remembered by that, each kind for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EndHearing {
+    /// It left the order before, or was lost: it may come back and ask.
+    #[default]
+    Absent,
+    /// It follows the order, and is told.
+    Present,
 }
 
 /// An order that is under way. One that is dropped without an end is forgotten.
@@ -86,7 +100,7 @@ impl OrderEnds {
         let Some(order) = known.iter().find(|order| order.name == (client, id)) else {
             let why = format_args!(
                 "no order {} of this key is known here: the daemon was started since, or {ENDED_OF_CLIENT_MAX} others \
-                 have ended",
+                 like it have ended",
                 hex(&id)
             );
             return Err(Fault::new(FaultCode::NotFound, Blame::Local, why).hint(hint::Daemon::OrderAnew));
@@ -94,11 +108,13 @@ impl OrderEnds {
         Ok(AwaitedEnd { id, news: order.news.clone() })
     }
 
-    /// Forgets what has ended longest ago, beyond what is kept of one client and in all.
-    fn bound(&self, client: PublicKey) {
+    /// Forgets what has ended longest ago, beyond what is kept of one client and in all, of those
+    /// that their clients heard alike.
+    fn bound(&self, client: PublicKey, hearing: EndHearing) {
         let mut known = self.lock();
-        forget_first(&mut known, ENDED_OF_CLIENT_MAX, |order| order.name.0 == client);
-        forget_first(&mut known, ENDED_MAX, |_| true);
+        let is_alike = |order: &KnownOrder| order.news.borrow().hearing == hearing;
+        forget_first(&mut known, ENDED_OF_CLIENT_MAX, |order| order.name.0 == client && is_alike(order));
+        forget_first(&mut known, ENDED_MAX, is_alike);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<KnownOrder>> {
@@ -128,10 +144,10 @@ impl OrderMark {
         self.news.send_modify(|news| news.start = Some(start));
     }
 
-    /// Records how it ended.
-    pub(super) fn ended(&self, end: OrderEnd) {
-        self.news.send_modify(|news| news.end = Some(Arc::new(end)));
-        self.ends.bound(self.name.0);
+    /// Records how it ended, and whether its client is there to hear it.
+    pub(super) fn ended(&self, end: OrderEnd, hearing: EndHearing) {
+        self.news.send_modify(|news| (news.end, news.hearing) = (Some(Arc::new(end)), hearing));
+        self.ends.bound(self.name.0, hearing);
     }
 }
 
@@ -204,9 +220,10 @@ async fn say(writer: &mut WriteHalf, message: Message) -> Result<(), Fault> {
     timeout(TAKEN_WITHIN, write_message(writer, &message)).await.map_err(|_| late())?
 }
 
-/// Orders of one client that have ended and are remembered, at some 5 KiB.
+/// Orders of one client that have ended and are remembered, at some 5 KiB: of those whose ends it
+/// was there to hear, and of the others.
 const ENDED_OF_CLIENT_MAX: usize = 16;
-/// The same of all clients.
+/// The same of all clients, of each kind.
 const ENDED_MAX: usize = 512;
 /// A client that waits hears at least so often that the order goes on.
 const SAYS_SOMETHING: Duration = Duration::from_secs(5);
@@ -267,7 +284,7 @@ mod tests {
         let mark = ends.begin(key(1), [7; 16]).expect("a new one");
         let early = ends.find(key(1), [7; 16]).expect("it is under way");
         mark.started(start());
-        mark.ended(end(3));
+        mark.ended(end(3), EndHearing::Absent);
         drop(mark);
         let late = ends.find(key(1), [7; 16]).expect("it is remembered");
         let started = Message::OrderEvents(vec![OrderEvent::Started(start())]);
@@ -287,7 +304,7 @@ mod tests {
         let mark = ends.begin(key(1), [7; 16]).expect("a new one");
         assert_eq!(again(&ends), Some(FaultCode::Denied), "it is under way");
         assert!(ends.begin(key(2), [7; 16]).is_ok(), "names are those of a client");
-        mark.ended(end(0));
+        mark.ended(end(0), EndHearing::Present);
         drop(mark);
         assert_eq!(again(&ends), Some(FaultCode::Denied), "it has ended");
         let refused = ends.begin(key(1), [8; 16]).expect("a new one");
@@ -302,16 +319,33 @@ mod tests {
         let ends = OrderEnds::default();
         let begun = ends.begin(key(1), [255; 16]).expect("a new one");
         for n in 0..=ENDED_OF_CLIENT_MAX as u8 {
-            ends.begin(key(1), [n; 16]).expect("a new one").ended(end(0));
+            ends.begin(key(1), [n; 16]).expect("a new one").ended(end(0), EndHearing::Absent);
         }
         assert!(ends.find(key(1), [0; 16]).is_err() && ends.find(key(1), [1; 16]).is_ok());
         assert!(ends.find(key(1), [255; 16]).is_ok());
         for n in 0..ENDED_MAX as u128 {
             let client = PublicKey::from_bytes([n.to_le_bytes(), [9; 16]].concat().try_into().expect("32 bytes"));
-            ends.begin(client, [3; 16]).expect("a new one").ended(end(0));
+            ends.begin(client, [3; 16]).expect("a new one").ended(end(0), EndHearing::Absent);
         }
         assert_eq!(ends.lock().len(), ENDED_MAX + 1);
         drop(begun);
         assert_eq!(ends.lock().len(), ENDED_MAX);
+    }
+
+    #[test]
+    fn ends_that_a_mover_hears_of_its_shards_push_out_none_of_an_order_that_was_left() {
+        let ends = OrderEnds::default();
+        let name = |n: u128| n.to_le_bytes();
+        ends.begin(key(1), name(0)).expect("a new one").ended(end(7), EndHearing::Absent);
+        for n in 1..=2 * ENDED_MAX as u128 {
+            ends.begin(key(1), name(n)).expect("a new one").ended(end(0), EndHearing::Present);
+        }
+        for client in 0..2 * ENDED_MAX as u128 {
+            let client = PublicKey::from_bytes([name(client), [9; 16]].concat().try_into().expect("32 bytes"));
+            ends.begin(client, name(0)).expect("a new one").ended(end(0), EndHearing::Present);
+        }
+        let left = ends.find(key(1), name(0)).expect("it is remembered");
+        assert_eq!(left.news.borrow().end.as_ref().map(|end| end.files.committed), Some(7));
+        assert_eq!(ends.lock().len(), ENDED_MAX + 1, "what is heard is bounded too");
     }
 }

@@ -108,7 +108,9 @@ fn claim_on(
             return Ok(None);
         }
         shard.state = ShardState::Leased(Lease { mover: ask.mover, until: holder.until });
-        (shard.claim, shard.news.moved) = (claim, 0);
+        shard.claim = claim;
+        // A commit reads again what its last claim had read, and comes farther only behind that.
+        shard.news.moved = if shard.part.is_commit() { shard.news.moved } else { 0 };
         rows.put_shard(&shard)?;
         let mut given_up = rows.faults_of(shard.id)?;
         given_up.retain(|fault| fault.state == FaultState::GivenUp);

@@ -40,10 +40,10 @@ pub const fn misses_files(code: FaultCode) -> bool {
     matches!(code, Incomplete | Changed | Vanished | NotFound | Mismatch)
 }
 
-/// Has the shards moved again of a campaign whose commit did not find all files where they are
-/// staged, a thousand of those behind `after` at most: files that stand there as they shall are
-/// compared, and not sent. The commit waits for them again. Gives the files, and the shard to go on
-/// behind; `None` there if that was the last one.
+/// Has a commit tried again that was held with a fault. If it did not find all files where they are
+/// staged, the shards of its campaign are moved again, a thousand of those behind `after` at most:
+/// files that stand there as they shall are compared, and not sent; and the commit waits for them
+/// again. Gives the files, and the shard to go on behind; `None` there if that was the last one.
 ///
 /// # Errors
 /// [`JobsError::WrongState`] if the campaign is cancelled or still planned,
@@ -60,7 +60,13 @@ pub fn retry_commit(
     }
     let Some(mut commit) = rows.commit_of(id)? else { return Ok((0, None)) };
     let ShardState::Held(Hold::Broken(code)) = commit.state else { return Ok((0, None)) };
-    if !misses_files(code) || selection != Selection::All && selection != Selection::Code(code) {
+    if selection != Selection::All && selection != Selection::Code(code) {
+        return Ok((0, None));
+    }
+    (commit.tries, commit.news.moved) = (Tries::default(), 0);
+    if !misses_files(code) {
+        commit.state = ShardState::Planned;
+        rows.put_shard(&commit)?;
         return Ok((0, None));
     }
     let shards = rows.shards(id, ShardKind::Done, after, AGAIN_AT_A_TIME)?;
@@ -73,7 +79,7 @@ pub fn retry_commit(
     }
     if last.is_none() {
         // Until here it is held as before: a call that is cut off is made again.
-        (commit.state, commit.tries) = (ShardState::Held(Hold::AwaitsShards), Tries::default());
+        commit.state = ShardState::Held(Hold::AwaitsShards);
         rows.put_shard(&commit)?;
         let_commit_go(rows, &campaign)?;
     }

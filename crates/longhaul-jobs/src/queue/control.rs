@@ -153,6 +153,7 @@ fn change_shards(
             }
             if kind == ShardKind::Held {
                 shard.tries = Tries::default();
+                shard.news.moved = 0;
                 shard.news.judged |= matches!(shard.state, ShardState::Held(Hold::Alike { .. }));
             }
             shard.state = state;

@@ -134,6 +134,9 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
             shard.turn.not_before = now.plus(shard_pause(shard.tries.again, report.chance));
             ShardState::Planned
         }
+        Outcome::Broken { code, welcome: true, .. } if shard.part.is_commit() && is_of_stage(*code) => {
+            stage_failed(&mut shard, *code, (now, report.chance))
+        }
         Outcome::Broken { code, welcome, .. } => {
             let counts = *welcome && *code != FaultCode::Unreachable;
             broken((&mut shard, &mut link), *code, (now, report.chance), (link_was_well, counts))
@@ -204,6 +207,24 @@ fn broken(
             ShardState::Planned
         }
     }
+}
+
+/// Whether a fault that ended a commit which had begun is one of the place where the files are
+/// staged: of a disk, or of the right to a name there.
+const fn is_of_stage(code: FaultCode) -> bool {
+    matches!(code, FaultCode::Io | FaultCode::Denied)
+}
+
+/// The state of a commit that failed where its files are staged. Its link is well for others, and
+/// it waits by itself, longer each time; it is held once it has come no farther so many times. A
+/// right that it lacks does not come by waiting.
+fn stage_failed(shard: &mut Shard, code: FaultCode, (now, chance): (Micros, u64)) -> ShardState {
+    shard.tries.lapses = shard.tries.lapses.saturating_add(1);
+    if shard.tries.lapses >= VAIN_MAX || treatment(code) == Treatment::Close {
+        return ShardState::Held(Hold::Broken(code));
+    }
+    shard.turn.not_before = now.plus(shard_pause(shard.tries.lapses, chance));
+    ShardState::Planned
 }
 
 /// The state of a shard that the mover's own host could not move. Its link is not touched, and

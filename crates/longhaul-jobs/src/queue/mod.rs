@@ -53,7 +53,8 @@ fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
 }
 
 /// The progress of a claim: files that stand, and bytes that became durable. A shard that came
-/// farther has not lapsed or broken anything since, and its link carries something.
+/// farther has not lapsed or broken anything since, and its link carries something. A commit comes
+/// farther when it has read more than in any claim before.
 fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, moved: u64) {
     let (done_before, moved_before) = (shard.done, shard.news.moved);
     shard.done = done_before.max_of_each(done);

@@ -5,19 +5,22 @@
 //! it may name, `tally` counts its files as the engine tells of them, `source` and `unchanged` look
 //! whether sources are still what the manifest says, `commit` has a campaign's dataset appear,
 //! `digests` keeps those of what was delivered for the next verification, `aside` knows the links
-//! that this host cannot serve now, `admitting` passes campaigns over whose owners it does not
-//! trust, `telling` tells hooks. In: a queue, manifests, and orders how long to go on. Out: reports
-//! to the queue, and events to a [`MoverObserver`]. Any mover may lead: the one that holds the
-//! leader's row schedules. Must not know the command line.
+//! and campaigns that this host cannot serve now, `admitting` passes campaigns over whose owners it
+//! does not trust, `served` says at its end what it left for that, `telling` tells hooks,
+//! `discarding` removes what cancelled campaigns have staged on this host. In: a queue, manifests,
+//! and orders how long to go on. Out: reports to the queue, and events to a [`MoverObserver`]. Any
+//! mover may lead: the one that holds the leader's row schedules. Must not know the command line.
 
 mod admitting;
 mod aside;
 mod claim;
 mod commit;
 mod digests;
+mod discarding;
 mod faulted;
 mod ground;
 mod lease;
+mod served;
 mod session;
 mod source;
 mod tally;
@@ -31,13 +34,14 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
-use longhaul_jobs::queue::{AdmitAll, Ask, Granted, claim_among, lead, resign, schedule_among};
-use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::queue::{Ask, Granted, claim_among, lead, resign, schedule_among};
+use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
-use self::admitting::Admitting;
-use self::aside::LinksAside;
+use self::admitting::{AdmittedBut, Admitting};
+use self::aside::HostAside;
+use self::discarding::{DiscardPhase, finish_discarding};
 pub use self::ground::LocalGround;
 use self::telling::{FINISHING_MAX, HookPhase};
 use super::faults::fault_of_jobs;
@@ -119,13 +123,15 @@ pub struct Mover {
     orders: MoverOrders,
     observer: Arc<dyn MoverObserver>,
     id: MoverId,
-    aside: LinksAside,
+    aside: HostAside,
     admitting: Arc<Admitting>,
     hooks: Hooks,
     /// The catalogue of checksums of files that come to this host. `None`: there is none.
     catalogue: Option<PathBuf>,
     /// Wakes whoever waits for a shard, as one was settled.
     settled: Notify,
+    /// Wakes whoever removes what is staged, as a shard of a cancelled campaign ended.
+    cancelled: Notify,
 }
 
 /// The reason why a mover stops. `None`: none yet.
@@ -144,10 +150,10 @@ impl Mover {
         observer: Arc<dyn MoverObserver>,
     ) -> Result<Mover, Fault> {
         let id = MoverId(random()?);
-        let aside = LinksAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
+        let aside = HostAside::new((orders.until == MoverEnd::Drained).then_some(OWN_FAULTS_MAX));
         let admitting = Arc::new(Admitting::new(orders.owners.clone()));
-        let (hooks, catalogue, settled) = (Hooks::default(), None, Notify::new());
-        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, admitting, hooks, catalogue, settled })
+        let (hooks, catalogue, settled, cancelled) = (Hooks::default(), None, Notify::new(), Notify::new());
+        Ok(Mover { queue, shelf, keys, orders, observer, id, aside, admitting, hooks, catalogue, settled, cancelled })
     }
 
     /// The same, which keeps checksums of files that come to this host in this catalogue, where
@@ -168,13 +174,15 @@ impl Mover {
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and the one for which this host moved nothing of
-    /// a link that others could move.
+    /// a link or a campaign that others could move.
     pub async fn run(self, halt: Halt) -> Result<Option<FaultCode>, Fault> {
         let (movers, time_max) = (self.orders.movers.get(), self.orders.time_max);
         let mover = Arc::new(self);
         let (stopper, stopping) = watch::channel(None);
         let (phase, phases) = watch::channel(HookPhase::Working);
         let telling = (!mover.hooks.is_empty()).then(|| tokio::spawn(Arc::clone(&mover).tell_hooks(phases)));
+        let (discards, discard_phase) = watch::channel(DiscardPhase::Working);
+        let discarding = tokio::spawn(Arc::clone(&mover).discard_cancelled(discard_phase));
         let mut working = JoinSet::new();
         for _ in 0..movers {
             working.spawn(Arc::clone(&mover).work(stopping.clone()));
@@ -208,6 +216,9 @@ impl Mover {
         }
         // The campaigns whose last shard was settled are done now, and not at somebody's next turn.
         mover.schedule().await;
+        if matches!(ended, Ok(None)) {
+            ended = Ok(finish_discarding((discarding, &discards), deadline, &mut halt).await);
+        }
         if let Some(telling) = telling {
             // Whoever halts it waits for its end; whoever limits its time can spare some seconds.
             let last = match ended {
@@ -226,36 +237,6 @@ impl Mover {
         }
     }
 
-    /// The fault of a campaign that should be moved, is passed over and runs on, or of a link that
-    /// is given up, if anything is left there to be moved.
-    async fn served_all(&self) -> Result<(), Fault> {
-        let refused = self.admitting.refused(self.orders.campaign);
-        let unmoved = self.queue.transact(move |rows| {
-            let mut unmoved = None;
-            for (id, fault) in &refused {
-                let is_running = rows.campaign(*id)?.is_some_and(|campaign| campaign.state == CampaignState::Running);
-                unmoved = unmoved.or(is_running.then(|| fault.clone()));
-            }
-            Ok(unmoved)
-        });
-        if let Some(fault) = unmoved.await.map_err(|error| fault_of_jobs(&error))? {
-            return Err(fault);
-        }
-        let (campaign, given_up) = (self.orders.campaign, self.aside.now(Instant::now()).given_up);
-        if given_up.is_empty() {
-            return Ok(());
-        }
-        let left = self.queue.transact(move |rows| {
-            let mut left = Vec::new();
-            for &link in &given_up {
-                left.extend((!is_drained(rows, campaign, &[link], &AdmitAll)?).then_some(link));
-            }
-            Ok(left)
-        });
-        let left = left.await.map_err(|error| fault_of_jobs(&error))?;
-        self.aside.fault(|link| left.contains(&link)).map_or(Ok(()), Err)
-    }
-
     /// One of the movers at a time.
     async fn work(self: Arc<Self>, mut stopping: Halt) -> Result<(), Fault> {
         let mut failing: Option<Instant> = None;
@@ -268,6 +249,9 @@ impl Mover {
                     let end = session::move_shard(&self, &granted, asked, stopping.clone()).await;
                     self.observer.shard_ends(&granted, &end);
                     self.settled.notify_waiters();
+                    if end.state == Some(ShardState::Cancelled) {
+                        self.cancelled.notify_one();
+                    }
                 }
                 Ok(Claimed::Drained) if self.orders.until == MoverEnd::Drained => return Ok(()),
                 Ok(Claimed::Drained | Claimed::Waits) => {
@@ -297,8 +281,8 @@ impl Mover {
     }
 
     /// Claims a shard. If none is ready, it first schedules, should it lead. One that ends with its
-    /// campaign claims nothing of another one once that is over. Links that this host cannot serve
-    /// now are left to others.
+    /// campaign claims nothing of another one once that is over. Links and campaigns that this host
+    /// cannot serve now are left to others.
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
@@ -310,23 +294,26 @@ impl Mover {
             .queue
             .transact(move |rows| {
                 let mut links = links_of(rows, (campaign, &names), served)?;
-                links.retain(|link| !aside.given_up.contains(link));
+                links.retain(|link| !aside.links.given_up.contains(link));
+                let (waiting, given_up) = (&aside.campaigns.waiting, &aside.campaigns.given_up);
+                let among = AdmittedBut { admitting: &admitting, not: waiting };
+                let tried = AdmittedBut { admitting: &admitting, not: given_up };
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
-                if ends && is_drained(rows, campaign, &links, &*admitting)? {
+                if ends && is_drained(rows, campaign, &links, &tried)? {
                     return Ok(Claimed::Drained);
                 }
-                let asked: Vec<_> = links.iter().copied().filter(|link| !aside.waiting.contains(link)).collect();
+                let asked: Vec<_> = links.iter().copied().filter(|link| !aside.links.waiting.contains(link)).collect();
                 let ask = Ask { mover: who, links: &asked, id: claim_id };
-                if let Some(granted) = claim_among(rows, &ask, &*admitting)? {
+                if let Some(granted) = claim_among(rows, &ask, &among)? {
                     return Ok(Claimed::Shard(Box::new(granted)));
                 }
                 if let Some(term) = lead(rows, who)? {
-                    schedule_among(rows, who, term, &*admitting)?;
+                    schedule_among(rows, who, term, &among)?;
                 }
-                match claim_among(rows, &ask, &*admitting)? {
+                match claim_among(rows, &ask, &among)? {
                     Some(granted) => Ok(Claimed::Shard(Box::new(granted))),
-                    None if is_drained(rows, campaign, &links, &*admitting)? => Ok(Claimed::Drained),
+                    None if is_drained(rows, campaign, &links, &tried)? => Ok(Claimed::Drained),
                     None => Ok(Claimed::Waits),
                 }
             })
@@ -338,10 +325,11 @@ impl Mover {
     /// A leader's turn, if it leads. A store that does not answer is told of by those who claim.
     async fn schedule(&self) {
         let who = self.id;
-        let admitting = Arc::clone(&self.admitting);
+        let (admitting, aside) = (Arc::clone(&self.admitting), self.aside.now(Instant::now()));
         let turn = self.queue.transact(move |rows| {
             let Some(term) = lead(rows, who)? else { return Ok(()) };
-            schedule_among(rows, who, term, &*admitting).map(drop)
+            let among = AdmittedBut { admitting: &admitting, not: &aside.campaigns.waiting };
+            schedule_among(rows, who, term, &among).map(drop)
         });
         if let Err(error) = turn.await {
             tracing::debug!(%error, "the leader's turn failed");
@@ -459,8 +447,8 @@ fn random_id<const N: usize>() -> Result<[u8; N], JobsError> {
     random().map_err(JobsError::store)
 }
 
-/// Faults of its own host in a row behind which a mover that ends by itself gives a link up, after
-/// some two minutes.
+/// Faults of its own host in a row behind which a mover that ends by itself gives a link or a
+/// campaign up, after some two minutes.
 const OWN_FAULTS_MAX: u32 = 5;
 /// A leader's turn comes so often.
 const SCHEDULE_EVERY: Duration = Duration::from_secs(2);

@@ -245,8 +245,10 @@ impl RemovalTelling {
                     line.push_str(&format!(", {skipped} left where they are"));
                 }
                 self.talker.note(line);
-                self.talker
-                    .hint("move a name back to undo it; remove that directory when nobody misses anything in it");
+                if moved > 0 {
+                    self.talker
+                        .hint("move a name back to undo it; remove that directory when nobody misses anything in it");
+                }
             }
         }
         exit

@@ -14,7 +14,7 @@ use longhaul_sys::lock;
 use rustix::fs::{
     AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, UTIME_NOW, fstat, openat, statat, statx,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 use rustix::process::geteuid;
 
 use super::campaign::{self, CampaignMark};
@@ -71,8 +71,7 @@ impl Holder {
             match taken {
                 Some(taken) => {
                     if taken.hold == HolderLock::Alone {
-                        let text = [name.as_bytes(), b"\n", stager.as_bytes(), b"\n"].concat();
-                        let written = parent.kernel().pwrite(&taken.lock, &text, 0);
+                        let written = parent.kernel().pwrite(&taken.lock, &record_of(name, &stager), 0);
                         written.map_err(|error| DiskError::call("stage", &shown, error))?;
                     }
                     return Ok(Holder::locked((parent, taken), (name.clone(), own, shown), None));
@@ -86,14 +85,21 @@ impl Holder {
     /// The holder that stands and that no session has, to be looked after. `None` if one has it.
     pub(super) fn idle(
         (parent, at): (Arc<Dir>, &Path),
-        name: DatasetName,
-        (shelf, note): (Shelf, &StageNote),
+        (name, stager): (DatasetName, &str),
+        note: Option<(Shelf, StageNote)>,
     ) -> Result<Option<Holder>, DatasetError> {
         let shown = PathText::from(at.join(shown_of(&name)).as_path());
-        let (own, _) = own_name(&name, &note.principal);
+        let (own, _) = own_name(&name, stager);
         let taken = lock_in((&parent, own.as_bytes()), &shown, HolderLock::Alone)?;
-        let note = Some((shelf, note.clone()));
         Ok(taken.map(|taken| Holder::locked((parent, taken), (name, own, shown), note)))
+    }
+
+    /// Whether its record says that it is that of its name and of this stager.
+    pub(super) fn is_recorded(&self, stager: &str) -> Result<bool, DatasetError> {
+        let text = record_of(&self.name, stager);
+        let mut found = vec![0; text.len() + 1];
+        let read = pread(&self.lock, &mut found, 0).map_err(|error| self.failed("read the record of", error))?;
+        Ok(found[..read] == text)
     }
 
     /// Whether a note tells of last steps that were not ended: the lock is free for a moment
@@ -445,6 +451,11 @@ pub(super) fn own_name(name: &DatasetName, stager: &str) -> (String, [u8; 16]) {
     let mut digits = [0; 16];
     digits.copy_from_slice(&hash.as_bytes()[..16]);
     (format!(".longhaul-dataset-{}", &hash.to_hex()[..32]), digits)
+}
+
+/// The text in the lock of a holder: the dataset's name, and whose it is.
+fn record_of(name: &DatasetName, stager: &str) -> Vec<u8> {
+    [name.as_bytes(), b"\n", stager.as_bytes(), b"\n"].concat()
 }
 
 /// The dataset in its holder.

@@ -1,10 +1,12 @@
-//! Looks after datasets that are staged beneath a served tree, and that no session has.
+//! Looks after datasets that are staged, and that no session has.
 //!
-//! In: the note of one, and how old it may be. Out: last steps that a crash cut off are ended, and
-//! one that nobody came back for is gone; or its size, for who asks. It takes the lock of the
-//! holder, so it never has one of a session, nor one that is about to appear.
+//! In: the note of one beneath a served tree, and how old it may be; or the directory that a user
+//! named, and whose it is. Out: last steps that a crash cut off are ended, and one that nobody came
+//! back for, or whose campaign was cancelled, is gone; or its size, for who asks. It takes the lock
+//! of the holder, so it never has one of a session, nor one that is about to appear.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use longhaul_core::{DatasetName, RelPath};
@@ -14,8 +16,9 @@ use rustix::io::Errno;
 
 use super::holder::{self, Holder};
 use super::prune::{Removed, remove};
-use super::{DatasetError, DatasetStage, below};
+use super::{DatasetError, DatasetOrder, DatasetStage, below};
 use crate::error::{DiskError, ErrorKind};
+use crate::kernel::Kernel;
 use crate::names::names_until;
 use crate::shelf::StageNote;
 use crate::stat::{len_of, place_of, type_of};
@@ -35,6 +38,21 @@ pub struct StageFacts {
     /// Whether a session has it.
     pub in_use: bool,
 }
+
+/// The answer to a look for what is staged.
+#[derive(Debug)]
+pub enum FoundStage {
+    /// Nothing is.
+    Nothing,
+    /// A session has it.
+    InUse,
+    /// Something is, and no session begins to stage it while this is held.
+    Idle(IdleStage),
+}
+
+/// A staged dataset that no session has. See [`FoundStage::Idle`].
+#[derive(Debug)]
+pub struct IdleStage(Holder);
 
 /// The budget of one listing: what it may still count of staged datasets, all of them together.
 /// Files behind it are not counted.
@@ -97,20 +115,42 @@ impl DatasetStage {
         };
         let Ok(name) = DatasetName::new(note.place.name().unwrap_or_default()) else { return Ok(None) };
         let dir = below(tree.named(), &note.place.parent().unwrap_or_default());
-        let Some(holder) = Holder::idle((parent, &dir), name, (shelf, note))? else { return Ok(None) };
+        let noted = Some((shelf, note.clone()));
+        let Some(holder) = Holder::idle((parent, &dir), (name, note.principal.as_str()), noted)? else {
+            return Ok(None);
+        };
         holder.recover()?;
         let used = holder.used()?;
         if before.is_none_or(|before| used >= before) {
             return Ok(None);
         }
-        let mut removed = Removed::default();
-        remove(&holder.dir(), holder::TREE, &mut |more| {
-            removed.add(more);
-            on_removed(more);
-        })?;
-        holder.remove_tried();
-        // What else is in it goes with its end.
-        Ok(Some(removed))
+        emptied(&holder, on_removed).map(Some)
+    }
+
+    /// Looks for what is staged in a directory that a user named. It makes nothing, and what it
+    /// finds is that of this very name, principal and campaign: the name of the holder says so, and
+    /// so does the record in it.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk, or of a holder that another user made.
+    pub fn find(dir: &Path, order: &DatasetOrder<'_>) -> Result<FoundStage, DatasetError> {
+        let parent = match Dir::open_behind(dir, &Kernel::default()) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(FoundStage::Nothing);
+            }
+            outcome => Arc::new(outcome?),
+        };
+        let stager = order.stager();
+        let (own, _) = holder::own_name(order.name, &stager);
+        match statat(parent.as_ref(), own.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(FoundStage::Nothing),
+            outcome => outcome.map_err(|error| DiskError::call("examine what is staged in", dir, error))?,
+        };
+        let Some(holder) = Holder::idle((parent, dir), (order.name.clone(), stager.as_str()), None)? else {
+            return Ok(FoundStage::InUse);
+        };
+        // One that a crash left without a record has nothing in it, and goes with its end.
+        Ok(if holder.is_recorded(&stager)? { FoundStage::Idle(IdleStage(holder)) } else { FoundStage::Nothing })
     }
 
     /// Whether anything is staged of what is noted.
@@ -146,6 +186,30 @@ impl DatasetStage {
         let used = holder::used(&dir).map_err(failed)?;
         Ok(Some(StageFacts { bytes: bytes_in(&dir, left)?, used, holder: digits, in_use }))
     }
+}
+
+impl IdleStage {
+    /// Removes what is staged, and all that lies beside it. What a crash left of the last steps is
+    /// ended before: an old dataset gets its own name, and stays. Whatever stays as this fails is
+    /// found again.
+    ///
+    /// # Errors
+    /// A [`DatasetError`] of the disk.
+    pub fn remove(self) -> Result<Removed, DatasetError> {
+        self.0.recover()?;
+        emptied(&self.0, &mut |_| {})
+    }
+}
+
+/// Removes what is staged in a holder. What else is in it goes with its end.
+fn emptied(holder: &Holder, on_removed: &mut dyn FnMut(Removed)) -> Result<Removed, DatasetError> {
+    let mut removed = Removed::default();
+    remove(&holder.dir(), holder::TREE, &mut |more| {
+        removed.add(more);
+        on_removed(more);
+    })?;
+    holder.remove_tried();
+    Ok(removed)
 }
 
 /// The directory in which a dataset shall appear. `None` if it, or the holder in it, is not there.

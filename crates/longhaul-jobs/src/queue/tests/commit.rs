@@ -133,7 +133,6 @@ fn shards_whose_staged_files_are_gone_are_moved_again_once_a_user_asks_for_it() 
     let commit = bench.must_claim();
     bench.finish(&commit, 0, broken(FaultCode::Exists));
     assert_eq!(again(&mut bench, Selection::All), (0, None), "the files are well");
-    bench.store.transact(|rows| release(rows, campaign)).unwrap();
     let commit = bench.must_claim();
     bench.finish(&commit, 0, broken(FaultCode::Changed));
     assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), (0, None));
@@ -175,16 +174,86 @@ fn what_a_commit_reads_is_progress_and_no_traffic_of_its_link() {
     let granted = bench.must_claim();
     bench.finish(&granted, 10, Outcome::Through(vec![]));
     let rate = bench.link().meter.rate;
-    for _ in 0..30 {
+    for round in 1..=30 {
         let commit = bench.must_claim();
         bench.pass(30);
-        bench.beat_moved(&commit, 1 << 40);
+        bench.beat_moved(&commit, round << 40);
         let lost = Outcome::Broken { code: FaultCode::Lost, at: BreakPlace::Link, welcome: true };
         assert_eq!(bench.finish(&commit, 0, lost), ShardState::Planned);
         bench.pass(3600);
     }
     assert!(bench.link().meter.rate <= rate);
     assert_eq!(bench.state(campaign), CampaignState::Running);
+}
+
+/// A commit that has read so many bytes and breaks with a fault. Gives its state.
+fn breaks(bench: &mut Bench, moved: u64, code: FaultCode) -> ShardState {
+    bench.pass(3600);
+    let commit = bench.must_claim();
+    assert!(commit.shard.part.is_commit());
+    bench.beat_moved(&commit, moved);
+    bench.finish(&commit, 0, Outcome::Broken { code, at: BreakPlace::Link, welcome: true })
+}
+
+#[test]
+fn a_commit_to_which_the_disk_fails_at_the_same_place_each_time_is_held_and_its_link_is_well() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    let held = ShardState::Held(Hold::Broken(FaultCode::Io));
+    assert_eq!(breaks(&mut bench, 400, FaultCode::Io), ShardState::Planned);
+    let first = bench.commit(campaign).turn.not_before.since(bench.store.now);
+    bench.schedule();
+    assert!(first >= Duration::from_secs(30) && bench.claim().is_none(), "it waits a while");
+    for round in 1..=5 {
+        // It reads what it had read, and fails at the name behind that again.
+        let state = breaks(&mut bench, 500, FaultCode::Io);
+        assert_eq!(state == held, round == 5, "{round}: {state:?}");
+        assert_eq!((bench.link().state, bench.link().back_off.failures), (LinkState::Open, 0));
+        let pause = bench.commit(campaign).turn.not_before.since(bench.store.now);
+        assert!(round == 1 || round == 5 || pause > first, "{round}: {pause:?}");
+    }
+    assert_eq!(bench.left(campaign).commit, Some(held));
+    bench.schedule();
+    assert_eq!((bench.claim(), bench.state(campaign)), (None, CampaignState::Running));
+    let again = |bench: &mut Bench, selection| {
+        bench.store.transact(|rows| retry_commit(rows, campaign, selection, ShardId(0))).unwrap()
+    };
+    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), (0, None));
+    assert_eq!(bench.commit(campaign).state, held, "it is not held with that");
+    again(&mut bench, Selection::Code(FaultCode::Io));
+    assert_eq!(breaks(&mut bench, 500, FaultCode::Io), ShardState::Planned, "it begins anew");
+    bench.pass(3600);
+    let commit = bench.must_claim();
+    assert_eq!(bench.finish(&commit, 0, Outcome::Through(vec![])), ShardState::Done);
+}
+
+#[test]
+fn a_commit_that_is_lost_is_held_unless_it_has_read_more_than_before() {
+    for (farther, rounds_max) in [(true, 60), (false, 21)] {
+        let (mut bench, campaign) = Bench::dataset(1);
+        let granted = bench.must_claim();
+        bench.finish(&granted, 10, Outcome::Through(vec![]));
+        let moved = |round: u64| if farther { 1000 + round } else { 1000 };
+        let held =
+            (1..=rounds_max).find(|round| breaks(&mut bench, moved(*round), FaultCode::Lost) != ShardState::Planned);
+        assert_eq!(held.is_some(), !farther, "{held:?}");
+        let state = bench.commit(campaign).state;
+        assert_eq!(state == ShardState::Held(Hold::Broken(FaultCode::Lost)), !farther, "{state:?}");
+        bench.store.transact(|rows| release(rows, campaign)).unwrap();
+        assert_eq!(breaks(&mut bench, 1000, FaultCode::Lost), ShardState::Planned);
+    }
+}
+
+#[test]
+fn a_commit_that_may_not_use_a_name_is_held_at_once_and_no_link_closes_for_it() {
+    let (mut bench, campaign) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    assert_eq!(breaks(&mut bench, 5, FaultCode::Denied), ShardState::Held(Hold::Broken(FaultCode::Denied)));
+    assert_eq!(bench.link().state, LinkState::Open);
+    bench.store.transact(|rows| release(rows, campaign)).unwrap();
+    assert!(bench.must_claim().shard.part.is_commit());
 }
 
 #[test]

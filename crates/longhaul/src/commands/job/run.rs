@@ -149,14 +149,15 @@ fn unfinished(store: &mut QueueStore, only: Option<CampaignId>, owners: &Owners)
 }
 
 /// Whether any transfer needs a key: a mover that waits for more needs it too. Keys of the
-/// campaigns that are watched and moved are looked for at once, so that one that is missing is told
-/// before anything is claimed.
+/// campaigns that are watched and moved are looked for at once, so that nothing is claimed where
+/// none of the campaigns can be moved for a key that is missing. Where some can, the others fail by
+/// themselves.
 fn needs_keys(
     keys: &RunKeys,
     orders: &MoverOrders,
     (store, watched): (&mut QueueStore, &[CampaignId]),
 ) -> Result<bool, Error> {
-    let mut needs = orders.until == MoverEnd::Never;
+    let (mut needs, mut moves_some, mut keyless) = (orders.until == MoverEnd::Never, false, None);
     for id in watched {
         let Figures { campaign, signed, .. } = figures(store, *id)?;
         // Whoever cannot have it moved names no file of this host either.
@@ -165,12 +166,15 @@ fn needs_keys(
         }
         // A spec that cannot be read holds its shards, and no others.
         let Ok(spec) = CampaignSpec::decode(&campaign.spec) else { continue };
-        if spec.needs_key() {
-            keys.load(&spec.keys)?;
-            needs = true;
-        }
+        let loaded = if spec.needs_key() { keys.load(&spec.keys).map(drop) } else { Ok(()) };
+        needs |= spec.needs_key();
+        moves_some |= loaded.is_ok();
+        keyless = keyless.or(loaded.err());
     }
-    Ok(needs)
+    match keyless {
+        Some(error) if !moves_some => Err(error),
+        _ => Ok(needs),
+    }
 }
 
 /// The keys of a run: what it was given itself counts more than what a campaign keeps.

@@ -1,15 +1,18 @@
 //! `job hold`, `release`, `cancel`, `retry`: what users decide about a campaign.
 //!
-//! In: a queue and a campaign. Out: rows, by the rules. Movers hear of it with their next beat.
+//! In: a queue and a campaign. Out: rows, by the rules; and what a cancelled campaign has staged on
+//! this host goes. Movers hear of it with their next beat.
 
+use longhaul_core::ByteCount;
 use longhaul_jobs::queue::{Selection, cancel, hold, release, retry, retry_commit, set_link_state};
-use longhaul_jobs::{CampaignId, JobsError, LinkState, Rows, ShardId, codes};
+use longhaul_jobs::{CampaignId, JobsError, LinkState, Rows, ShardId, Store, codes};
 
 use super::add::parsed;
 use super::{JobOutput, Named, told};
 use crate::cli::job::{JobCampaignArgs, JobRetryArgs};
 use crate::commands::Context;
 use crate::error::{Error, Flaw};
+use crate::jobs::{Discarded, discard_staged, page_of};
 
 /// A decision about a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,29 @@ pub(super) fn steer(
         Step::Cancel => cancel(rows, id),
     })?;
     telling.campaigns(&[told(&named.figures()?)]);
+    if step == Step::Cancel {
+        discard(&mut named, telling)?;
+    }
+    Ok(())
+}
+
+/// Removes what a campaign that was cancelled has staged on this host, as far as nobody has to do
+/// with it any more.
+fn discard(named: &mut Named, telling: &mut JobOutput) -> Result<(), Error> {
+    let (id, campaign) = (named.id, named.figures()?.campaign);
+    let store = &mut named.store;
+    match discard_staged(&campaign, &mut |at| store.transact(|rows| page_of(rows, id, at))) {
+        Ok(Discarded::Nothing) => {}
+        Ok(Discarded::InUse) => telling.note(
+            "a mover has shards of the campaign still: it removes what is staged on its host as it ends with them, and \
+             so does this command if it is run again",
+        ),
+        Ok(Discarded::Removed(removed)) => {
+            let (files, bytes) = (removed.files, ByteCount(removed.bytes));
+            telling.note(format_args!("what the campaign had staged on this host is removed: {files} files, {bytes}"));
+        }
+        Err(fault) => telling.failed(&fault),
+    }
     Ok(())
 }
 

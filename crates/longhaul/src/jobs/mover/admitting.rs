@@ -95,3 +95,17 @@ impl Admission for Admitting {
         Ok(self.admit(rows, campaign)?.is_ok())
     }
 }
+
+/// The campaigns that are admitted, but for some.
+pub(super) struct AdmittedBut<'a> {
+    /// The owners that are trusted.
+    pub(super) admitting: &'a Admitting,
+    /// The campaigns that are passed over all the same.
+    pub(super) not: &'a [CampaignId],
+}
+
+impl Admission for AdmittedBut<'_> {
+    fn admits(&self, rows: &mut dyn Rows, campaign: &Campaign) -> Result<bool, JobsError> {
+        Ok(!self.not.contains(&campaign.id) && self.admitting.admits(rows, campaign)?)
+    }
+}

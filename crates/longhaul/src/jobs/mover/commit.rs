@@ -14,7 +14,7 @@ use longhaul_jobs::queue::{BreakPlace, Granted};
 use longhaul_manifest::{Item, ItemKind, Items, Sealed};
 
 use super::Mover;
-use super::session::{Unprepared, Work, admit_ground, blocking, credentials_of};
+use super::session::{Unprepared, Work, admit_ground, blocking, credentials_of, of_shard};
 use super::tally::Tally;
 use crate::jobs::faults::{fault_of_jobs, fault_of_manifest};
 use crate::jobs::spec::CampaignSpec;
@@ -39,7 +39,7 @@ pub(super) async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Un
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
     let tally = Arc::new(Tally::of_commit());
-    Ok(Work { link: granted.shard.link, job, credentials, settings, tally, list: Some(list) })
+    Ok(Work { of: of_shard(granted), job, credentials, settings, tally, list: Some(list) })
 }
 
 /// The files of all sources of a campaign, each at its place in the dataset.

@@ -3,9 +3,11 @@
 //! In: a transfer, and the fault that ended it. Out: whether this host, the link or the shard is
 //! ill, and the code by which it is treated. Must not know the queue.
 
+use std::time::Duration;
+
 use longhaul_core::hint::{Daemon, Hint};
 use longhaul_core::{Author, Blame, Fault, FaultCode};
-use longhaul_engine::{Job, JobDestination, JobSource, Reach};
+use longhaul_engine::{CLAIM_GRANT_TIME, Job, JobDestination, JobSource, Reach};
 use longhaul_jobs::queue::BreakPlace;
 use longhaul_jobs::{Treatment, treatment};
 
@@ -44,6 +46,14 @@ pub(super) fn place_of(job: &Job, fault: &Fault) -> BreakPlace {
 /// Whether a fault is the refusal of a grant, and not of what its issuer may do.
 fn is_of_grant(fault: &Fault) -> bool {
     fault.code == FaultCode::Denied && fault.hint == Some(Hint::Daemon(Daemon::SignAnotherGrant))
+}
+
+/// Whether a fault ended an order that had outlasted its grant. The daemon that carries it out may
+/// not dial again by that, and the next order, by the same claim, has another one. It cannot be
+/// asked for again and again: each has lasted so long.
+pub(super) fn has_outlasted_grant(job: &Job, fault: &Fault, lasted: Duration) -> bool {
+    let is_order = matches!((&job.from, &job.to), (JobSource::Remote(..), JobDestination::Remote(..)));
+    is_order && fault.code == FaultCode::Lost && lasted >= CLAIM_GRANT_TIME
 }
 
 /// The code by which a fault that ended a transfer is treated.
@@ -108,5 +118,18 @@ mod tests {
         }
         assert_eq!(code_of(&own(FaultCode::Terminated)), FaultCode::Lost);
         assert_eq!(code_of(&own(FaultCode::Denied)), FaultCode::Denied);
+    }
+
+    #[test]
+    fn an_order_goes_on_by_another_grant_only_where_its_link_was_lost_and_its_grant_is_over() {
+        let reach = || Reach::Address { host: "node".to_owned(), port: 7214 };
+        let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
+        let order = Job::third_party(reach(), vec![path()], reach(), path());
+        let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
+        let ended = |job: &Job, code, lasted| has_outlasted_grant(job, &Fault::new(code, Blame::Path, "x"), lasted);
+        let (over, before) = (CLAIM_GRANT_TIME, CLAIM_GRANT_TIME - Duration::from_secs(1));
+        assert!(ended(&order, FaultCode::Lost, over));
+        assert!(!ended(&order, FaultCode::Lost, before), "its daemon has dialled again for as long as it was to");
+        assert!(!ended(&order, FaultCode::NoSpace, over) && !ended(&push, FaultCode::Lost, over));
     }
 }

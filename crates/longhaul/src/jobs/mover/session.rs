@@ -13,14 +13,14 @@ use longhaul_engine::{
     CampaignFiles, Credentials, Job, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger, commit_dataset,
 };
 use longhaul_jobs::queue::{BreakPlace, Finished, Granted, Outcome, Report, finish};
-use longhaul_jobs::{AlikeWatch, Amount, JobsError, LinkId, Rows, Segment};
+use longhaul_jobs::{AlikeWatch, Amount, CampaignId, JobsError, LinkId, Rows, Segment};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
-use super::faulted::{code_of, own_place, place_of};
+use super::faulted::{code_of, has_outlasted_grant, own_place, place_of};
 use super::lease::{LeaseKeeper, LeaseNews, LeaseStop};
 use super::tally::Tally;
 use super::unchanged::{expecting, mark_changed, mark_changed_behind, source_top};
@@ -31,8 +31,8 @@ use crate::jobs::spec::CampaignSpec;
 
 /// A shard with everything that its transfers need.
 pub(super) struct Work {
-    /// The link over which it goes.
-    pub(super) link: LinkId,
+    /// The link over which it goes, and its campaign.
+    pub(super) of: (LinkId, CampaignId),
     /// Its transfer.
     pub(super) job: Job,
     /// The key that daemons are shown. `None`: it meets none.
@@ -84,7 +84,7 @@ async fn move_leased(
     };
     let MoveEnd { tally, outcome, unclaimed } = match prepared {
         Err(Unprepared { fault, at }) => {
-            let outcome = broken((mover, granted.shard.link), (&fault, fault.code), (at, false));
+            let outcome = broken((mover, of_shard(granted)), (&fault, fault.code), (at, false));
             MoveEnd { tally: None, outcome: Some(outcome), unclaimed: false }
         }
         Ok(work) => {
@@ -98,7 +98,7 @@ async fn move_leased(
         }
     };
     if let Some(Outcome::Through(_) | Outcome::Alike(_)) = &outcome {
-        mover.aside.well(granted.shard.link);
+        mover.aside.well(of_shard(granted));
     }
     let held = *claim.hold().await;
     let Some(outcome) = outcome else {
@@ -166,17 +166,22 @@ impl From<Fault> for Unprepared {
     }
 }
 
+/// The link and the campaign of a shard.
+pub(super) fn of_shard(granted: &Granted) -> (LinkId, CampaignId) {
+    (granted.shard.link, granted.shard.campaign)
+}
+
 /// The outcome of a fault that ended a shard's transfers, which is told. If this host is ill, it
-/// leaves the shard's link alone for a while.
+/// leaves the shard's link or campaign alone for a while.
 fn broken(
-    (mover, link): (&Mover, LinkId),
+    (mover, of): (&Mover, (LinkId, CampaignId)),
     (fault, code): (&Fault, FaultCode),
     (at, welcome): (BreakPlace, bool),
 ) -> Outcome {
     mover.observer.trouble(fault);
     if at == BreakPlace::Host {
         let chance = random().map_or(0, u64::from_ne_bytes);
-        mover.aside.failed(link, fault, (std::time::Instant::now(), chance));
+        mover.aside.failed(of, fault, (std::time::Instant::now(), chance));
     }
     Outcome::Broken { code, at, welcome }
 }
@@ -204,7 +209,7 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let tally = Arc::new(Tally::new(&items, &given_up, AlikeWatch::of(&granted.shard)));
     let mut settings = Settings { filter: Filter::default(), ..spec.settings };
     settings.memory = mover.orders.memory.unwrap_or(settings.memory);
-    Ok(Work { link: granted.shard.link, job, credentials, settings, tally, list: None })
+    Ok(Work { of: of_shard(granted), job, credentials, settings, tally, list: None })
 }
 
 /// The key that daemons of a campaign are shown. `None`: it meets none.
@@ -282,7 +287,7 @@ async fn transfers(
         let rate = orders.news().rate;
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
-        let (trigger, mut running) = begin((work, by), &open, rate);
+        let (begun_at, (trigger, mut running)) = (Instant::now(), begin((work, by), &open, rate));
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(work, rate) => {
@@ -306,6 +311,7 @@ async fn transfers(
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
+            (None, Some(fault)) if has_outlasted_grant(&work.job, &fault, begun_at.elapsed()) => {}
             (None, Some(fault)) => match showing.behind(&fault, shown, begun(work)) {
                 ClaimStep::GoWithout => {}
                 ClaimStep::Raise(kept) => match claim.raise(mover, kept).await {
@@ -357,7 +363,7 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     if let Some((mover, fault)) = ended {
         let code = code_of(&fault);
         let at = place_of(&work.job, &fault);
-        return broken((mover, work.link), (&fault, code), (at, figures.is_welcome));
+        return broken((mover, work.of), (&fault, code), (at, figures.is_welcome));
     }
     if figures.is_unheard {
         // It is not known which of the files that are open stand.

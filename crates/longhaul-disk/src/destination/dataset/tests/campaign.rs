@@ -47,6 +47,59 @@ fn shards_of_a_campaign_are_staged_beside_each_other_and_nobody_commits_meanwhil
     assert_eq!(names(dir.path()), ["run-7"], "nothing is left of those that were refused");
 }
 
+/// The stage of a campaign's dataset, as whoever gives it up finds it.
+fn found(dir: &Path, principal: &str, campaign: [u8; 16]) -> FoundStage {
+    let part = StagePart::Commit(campaign);
+    let order = DatasetOrder { name: &name(), principal, replace: Replace::Never, part };
+    DatasetStage::find(dir, &order).expect("looked at")
+}
+
+#[test]
+fn a_stage_that_no_session_has_is_removed_by_its_own_principal_and_campaign_and_by_no_other() {
+    let (dir, kernel) = (tempfile::tempdir().expect("scratch"), &Kernel::default());
+    assert!(matches!(found(&dir.path().join("none"), "one", CAMPAIGN), FoundStage::Nothing));
+    assert!(names(dir.path()).is_empty(), "a look makes nothing");
+    let stage = part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel).expect("staged");
+    fill(&stage, "new");
+    let holder = stage.tree().named().to_owned();
+    assert!(matches!(found(dir.path(), "one", CAMPAIGN), FoundStage::InUse));
+    drop(stage);
+    for (principal, campaign) in [("two", CAMPAIGN), ("one", [8; 16])] {
+        assert!(matches!(found(dir.path(), principal, campaign), FoundStage::Nothing), "{principal}");
+    }
+    let record = fs::read(holder.join("name")).expect("a record");
+    fs::write(holder.join("name"), "run-7\nsomebody else\n").expect("written");
+    assert!(matches!(found(dir.path(), "one", CAMPAIGN), FoundStage::Nothing), "the record names another one");
+    assert!(holder.join("tree/d/f").exists());
+    fs::write(holder.join("name"), record).expect("written");
+    let FoundStage::Idle(idle) = found(dir.path(), "one", CAMPAIGN) else { panic!("it is staged") };
+    let beside = part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel);
+    assert!(matches!(beside, Err(DatasetError::Busy { .. })), "nobody stages meanwhile");
+    let removed = idle.remove().expect("removed");
+    assert_eq!((removed.files, removed.bytes), (1, 3));
+    assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
+    assert!(matches!(found(dir.path(), "one", CAMPAIGN), FoundStage::Nothing));
+}
+
+#[test]
+fn a_stage_in_its_last_steps_is_removed_and_the_old_dataset_beside_it_gets_its_name() {
+    let (dir, kernel) = (tempfile::tempdir().expect("scratch"), &Kernel::default());
+    let stage = part_of(dir.path(), StagePart::Shard(CAMPAIGN), kernel).expect("staged");
+    fill(&stage, "new");
+    let holder = stage.tree().named().to_owned();
+    drop(stage);
+    // As of a commit that was killed between its exchange and the last rename.
+    fs::create_dir(holder.join("ready.1")).expect("a note");
+    let ready = dir.path().join(format!("{}.ready", holder.file_name().expect("one").to_string_lossy()));
+    fs::create_dir(&ready).expect("made");
+    fs::write(ready.join("f"), "old").expect("written");
+    let FoundStage::Idle(idle) = found(dir.path(), "one", CAMPAIGN) else { panic!("it is staged") };
+    idle.remove().expect("removed");
+    let left = names(dir.path());
+    assert!(left.len() == 1 && left[0].starts_with("run-7.") && left[0].ends_with('~'), "{left:?}");
+    assert_eq!(fs::read_to_string(dir.path().join(&left[0]).join("f")).expect("it stands"), "old");
+}
+
 #[test]
 fn a_commit_that_dies_before_any_call_is_done_by_the_next_one_or_known_to_be_done() {
     let mut calls = 0;

@@ -1,0 +1,135 @@
+//! Removes what cancelled campaigns have staged in directories of this host, beside the shards that
+//! are moved.
+//!
+//! In: the queue, every so often, and a word as a shard of a cancelled campaign ends. Out: what was
+//! staged of such campaigns is gone once no mover has a shard of them. A campaign of owners that
+//! are not trusted, or in a place that this mover does not serve, is left alone. Must not know how
+//! anything is staged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::FaultCode;
+use longhaul_jobs::{Campaign, CampaignId, CampaignState, JobsError, Rows, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::session::{admit_ground, blocking};
+use super::{Halt, Mover, halted, until};
+use crate::jobs::discard::{Discarded, discard_staged, page_of};
+use crate::jobs::signing::signed;
+use crate::jobs::spec::CampaignSpec;
+
+/// How long what cancelled campaigns have staged is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiscardPhase {
+    /// For as long as shards are moved.
+    Working,
+    /// Once more.
+    Ending,
+}
+
+impl Mover {
+    /// Removes what cancelled campaigns have staged here until the phase says that it is enough,
+    /// and once more then.
+    pub(super) async fn discard_cancelled(self: Arc<Self>, mut phase: watch::Receiver<DiscardPhase>) {
+        let mut through = BTreeSet::new();
+        loop {
+            let now = *phase.borrow_and_update();
+            self.discard_once(&mut through).await;
+            if now == DiscardPhase::Ending {
+                return;
+            }
+            tokio::select! {
+                changed = phase.changed() => if changed.is_err() { return },
+                () = self.cancelled.notified() => {}
+                () = sleep(DISCARD_EVERY) => {}
+            }
+        }
+    }
+
+    /// Looks at each cancelled campaign that is not `through` yet.
+    async fn discard_once(&self, through: &mut BTreeSet<CampaignId>) {
+        let (known, orders) = (through.clone(), self.orders.clone());
+        let cancelled = self.queue.transact(move |rows| {
+            let mut cancelled = Vec::new();
+            let mut ids = rows.campaign_ids()?;
+            ids.retain(|id| !known.contains(id) && orders.campaign.is_none_or(|only| only == *id));
+            for id in ids {
+                let Some(campaign) = cancelled_of(rows, id)? else { continue };
+                let is_meant = orders.names.is_empty() || orders.names.contains(&campaign.name);
+                if is_meant && orders.owners.admit(&campaign.name, signed(rows, &campaign)?).is_ok() {
+                    cancelled.push(campaign);
+                }
+            }
+            Ok(cancelled)
+        });
+        // A store that does not answer is told of by those who claim.
+        for campaign in cancelled.await.unwrap_or_default() {
+            let id = campaign.id;
+            if self.discard(campaign).await != Discarded::InUse {
+                through.insert(id);
+            }
+        }
+    }
+
+    /// Removes what one of them has staged. What cannot be removed is told once, and left to the
+    /// next mover, or to a user.
+    async fn discard(&self, campaign: Campaign) -> Discarded {
+        let commit = CampaignSpec::decode(&campaign.spec).ok().and_then(|spec| spec.commit());
+        let Some(job) = commit else { return Discarded::Nothing };
+        if admit_ground(self, &job).await.is_err() {
+            return Discarded::Nothing;
+        }
+        let (queue, id) = (self.queue.clone(), campaign.id);
+        let discarding =
+            blocking(move || discard_staged(&campaign, &mut |at| queue.store().transact(|rows| page_of(rows, id, at))));
+        match discarding.await.and_then(|discarded| discarded) {
+            Ok(discarded) => {
+                if let Discarded::Removed(removed) = discarded {
+                    let (files, bytes) = (removed.files, removed.bytes);
+                    tracing::info!(campaign = id.0, files, bytes, "what a cancelled campaign had staged is removed");
+                }
+                discarded
+            }
+            Err(fault) => {
+                self.observer.trouble(&fault);
+                Discarded::Nothing
+            }
+        }
+    }
+}
+
+/// A campaign, if it is cancelled. A row that makes no sense is that of none.
+fn cancelled_of(rows: &mut dyn Rows, id: CampaignId) -> Result<Option<Campaign>, JobsError> {
+    match rows.campaign(id) {
+        Err(error) if error.is_of_rows() => Ok(None),
+        found => Ok(found?.filter(|campaign| campaign.state == CampaignState::Cancelled)),
+    }
+}
+
+/// Has what is staged looked for once more, unless the mover halts before, or its time is over.
+/// What halts it is given.
+pub(super) async fn finish_discarding(
+    (discarding, phase): (JoinHandle<()>, &watch::Sender<DiscardPhase>),
+    deadline: Option<Instant>,
+    halt: &mut Halt,
+) -> Option<FaultCode> {
+    phase.send_replace(DiscardPhase::Ending);
+    tokio::select! {
+        ended = discarding => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "what cancelled campaigns have staged is left to the next mover");
+            }
+            None
+        }
+        code = halted(halt) => Some(code),
+        () = until(deadline) => None,
+    }
+}
+
+/// Cancelled campaigns are looked for so often: another command may have cancelled one of which no
+/// mover had a shard.
+const DISCARD_EVERY: Duration = Duration::from_secs(60);
