@@ -376,3 +376,19 @@ fn reading(mut reader: ReadHalf) -> mpsc::Receiver<Result<Message, Fault>> {
 const ORDER_SILENCE_MAX: Duration = Duration::from_secs(45);
 /// How long it may take to write down what has come once it was stopped.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use longhaul_proto::wire::message::OrderTaken;
+
+    use super::*;
+    use crate::session::handshake::tests::welcome;
+
+    #[test]
+    fn an_order_was_taken_if_the_daemon_says_so_by_its_name() {
+        let answered = |answer| need_taken(answer, [1; 16]).map_err(|fault| fault.code);
+        assert_eq!(answered(Message::OrderTaken(OrderTaken { id: [1; 16] })), Ok(()));
+        assert_eq!(answered(Message::OrderTaken(OrderTaken { id: [2; 16] })), Err(FaultCode::Protocol));
+        assert_eq!(answered(Message::Welcome(welcome(0))), Err(FaultCode::Unsupported), "of an older build");
+    }
+}
