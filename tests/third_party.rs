@@ -211,6 +211,19 @@ fn a_copy_from_a_daemon_to_itself_is_refused_at_once() {
 }
 
 #[test]
+fn options_that_only_the_host_of_one_end_could_keep_are_refused() {
+    let client = Host::new();
+    for (options, what) in [
+        (&["--path", "127.0.0.1"][..], "a path of this host's addresses"),
+        (&["--preserve", "+owner", "--map-user", "1:2"], "a mapping of accounts"),
+    ] {
+        let refused = client.run(["copy", "--json", "lh://127.0.0.1:1/data/f", "lh://127.0.0.1:2/landing"]);
+        let (message, _) = fault(&refused.args(options).fail(2));
+        assert!(message.contains(&format!("{what} cannot be given")), "{message}");
+    }
+}
+
+#[test]
 fn partials_go_on_when_the_fetching_daemon_was_killed() {
     let mut scene = Scene::with(("read", ALL_RIGHTS), DaemonConfig::default(), |from| {
         dials(&format!("127.0.0.0/8:{}", port(from))).line("limits.sync_interval = '50ms'")

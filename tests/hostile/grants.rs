@@ -110,7 +110,23 @@ fn a_stranger_gets_what_a_client_lends_it_and_nothing_else() {
     // Without it the bearer is a stranger as any other.
     let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
     client.speech.say(&hello(Request::Transfer(Box::new(pull("f")))));
-    assert_eq!(client.speech.end(), "denied");
+    let refused = client.speech.hear();
+    let Some(Message::Refuse(fault)) = refused else { panic!("{refused:?}") };
+    assert!(fault.code.name() == "denied" && fault.message.contains("does not know the key"), "{fault}");
+}
+
+#[test]
+fn a_grant_is_good_again_for_a_run_that_was_broken_off() {
+    let scene = Scene::new();
+    for times in 1..=2 {
+        let asked = scene.asked(identity(&scene.bearer), scene.signed(&scene.grant()), pull("f"));
+        assert!(asked.is_ok(), "{asked:?}");
+        let until = Instant::now() + Duration::from_secs(60);
+        while scene.site.daemon.log().matches("ended: pull from data/f by grant").count() < times {
+            assert!(Instant::now() < until, "{}", scene.site.daemon.log());
+            std::thread::yield_now();
+        }
+    }
 }
 
 #[test]

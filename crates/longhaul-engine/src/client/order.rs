@@ -401,11 +401,22 @@ const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
 
 #[cfg(test)]
 mod tests {
+    use longhaul_proto::wire::message::OrderTaken;
+
     use super::*;
+    use crate::session::handshake::tests::welcome;
 
     #[test]
     fn the_grant_of_a_claim_lasts_an_hour_and_that_of_a_users_copy_a_day() {
         let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
         assert_eq!((grant_seconds(Some(&claim)), grant_seconds(None)), (3600, 86_400));
+    }
+
+    #[test]
+    fn an_order_was_taken_if_the_daemon_says_so_by_its_name() {
+        let answered = |answer| need_taken(answer, [1; 16]).map_err(|fault| fault.code);
+        assert_eq!(answered(Message::OrderTaken(OrderTaken { id: [1; 16] })), Ok(()));
+        assert_eq!(answered(Message::OrderTaken(OrderTaken { id: [2; 16] })), Err(FaultCode::Protocol));
+        assert_eq!(answered(Message::Welcome(welcome(0))), Err(FaultCode::Unsupported), "of an older build");
     }
 }

@@ -233,7 +233,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use longhaul_core::{ChunkSize, Transport, Word};
-    use longhaul_proto::wire::message::{OrderBytes, OrderFiles, OrderVerdict, Protect};
+    use longhaul_proto::wire::message::{OrderBytes, OrderFiles, OrderStop, OrderVerdict, Protect};
 
     use super::*;
 
@@ -312,6 +312,21 @@ mod tests {
         drop(refused);
         assert!(matches!(heard(waiting).await[..], [Message::OrderTaken(_), Message::Refuse(_)]));
         assert!(ends.begin(key(1), [8; 16]).is_ok(), "one that was not taken is forgotten");
+    }
+
+    #[tokio::test]
+    async fn an_order_is_stopped_by_its_own_name_alone() {
+        let mark = OrderEnds::default().begin(key(1), [7; 16]).expect("a new one");
+        let (trigger, stop) = Stop::new();
+        mark.begun(trigger);
+        for (id, want) in [([8; 16], None), ([7; 16], Some(FaultCode::Interrupted))] {
+            let (near, far) = tokio::io::duplex(4096);
+            let (mut writer, mut reader): (WriteHalf, ReadHalf) = (Box::new(near), Box::new(far));
+            write_message(&mut writer, &Message::OrderStop(OrderStop { id })).await.expect("said");
+            drop(writer);
+            obey(&mut reader, ([7; 16], mark.news.subscribe())).await;
+            assert_eq!(stop.pulled(), want, "{id:?}");
+        }
     }
 
     #[test]

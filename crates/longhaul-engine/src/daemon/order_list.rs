@@ -167,13 +167,18 @@ mod tests {
 
     /// The list that is heard of these messages, which the digest of these names is for.
     async fn heard(messages: Vec<Message>, paths: &[&str]) -> Result<OrderList, Fault> {
+        heard_within(messages, paths, 1 << 30).await
+    }
+
+    /// The same, where the daemon has so many bytes of memory.
+    async fn heard_within(messages: Vec<Message>, paths: &[&str], bytes: u64) -> Result<OrderList, Fault> {
         let (near, far) = tokio::io::duplex(1 << 20);
         let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far));
         for message in messages {
             write_message(&mut writer, &message).await.expect("said");
         }
         drop(writer);
-        let memory = ClientShares::new("bytes of memory", 1 << 30, 1 << 30);
+        let memory = ClientShares::new("bytes of memory", bytes, 1 << 30);
         let client = (&memory, PublicKey::from_bytes([1; 32]));
         hear(&mut reader, Some(list_digest(&list_of(paths))), client, Stop::new().1).await
     }
@@ -225,6 +230,28 @@ mod tests {
         let list = heard(parts, &all).await.unwrap_or_else(|fault| panic!("{fault}"));
         assert!(!list.is_counted());
         assert_eq!(named.iter().map(cost).sum::<u64>(), 2000 * 207);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_list_has_bounds_and_so_has_the_memory_for_it() {
+        let of = |count: usize, length: usize| -> Vec<String> {
+            let end = vec!["x".repeat(length.min(250)); length.div_ceil(250)].join("/");
+            (0..count).map(|n| format!("{n:04}/{end}")).collect()
+        };
+        let code = |paths: Vec<String>, bytes: u64| async move {
+            let names = paths.iter().map(|path| name(path, OrderExpected::Anything)).collect();
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            heard_within(vec![part(names, true)], &paths, bytes).await.err().map(|fault| fault.code)
+        };
+        let found = [
+            code(of(ORDER_LIST_NAMES_MAX, 1), 1 << 30).await,
+            code(of(ORDER_LIST_NAMES_MAX + 1, 1), 1 << 30).await,
+            code(of(15, 4000), 1 << 30).await,
+            code(of(17, 4000), 1 << 30).await,
+            code(of(ORDER_LIST_NAMES_MAX, 1), 4096).await,
+        ];
+        let breach = Some(FaultCode::Protocol);
+        assert_eq!(found, [None, breach, None, breach, Some(FaultCode::Busy)]);
     }
 
     #[tokio::test]

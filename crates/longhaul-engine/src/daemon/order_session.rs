@@ -242,3 +242,15 @@ impl Observer for Both {
         self.counter.lanes(count);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_with_another_key_than_that_of_the_grant_is_refused() {
+        let judged = |key| Pinned::to(PublicKey::from_bytes([1; 32])).judge("host", 7214, &PublicKey::from_bytes(key));
+        assert_eq!(judged([1; 32]), Ok(()));
+        assert_eq!(judged([2; 32]).map_err(|fault| fault.code), Err(FaultCode::Denied));
+    }
+}

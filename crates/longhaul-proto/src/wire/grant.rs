@@ -372,6 +372,23 @@ mod tests {
             assert_ne!(list_digest(&list(other)), digest, "{other:?}");
         }
         assert_eq!(list_digest(&list(&["f", "d/e"])), digest, "a list has one order");
+        assert_eq!(digest, *blake3::hash(b"longhaul grant list 1\0d/e\0f\0").as_bytes(), "as docs/WIRE.md says");
+    }
+
+    #[test]
+    fn a_signature_is_over_words_of_its_own_and_the_bytes_of_the_grant() {
+        let (mut signed, mut verified) = (Vec::new(), Vec::new());
+        let shown = grant().signed(|bytes| {
+            signed = bytes.to_vec();
+            [0; 64]
+        });
+        let judged = shown.expect("small").open(&FACTS, |_, bytes, _| {
+            verified = bytes.to_vec();
+            true
+        });
+        assert_eq!(judged, Ok(grant()));
+        let wanted = [&b"longhaul grant 1\0"[..], &grant().body()].concat();
+        assert!(signed == wanted && verified == wanted, "{signed:?} {verified:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use longhaul_net::Identity;
 use longhaul_proto::wire::grant::GrantRight;
 use longhaul_proto::wire::message::{FarSource, Flow, Order, Placing, Transfer};
 
+use super::super::admission::Admitted;
 use super::super::bearer::Bearer;
 use super::super::dials::Abroad;
 use super::super::live::tests::daemon;
@@ -79,6 +80,18 @@ fn a_grant_lends_reading_and_nothing_else() {
     assert_eq!(lent.client.roots, BTreeMap::from([("data".to_owned(), read)]));
     assert_eq!(lent.client.key, scene.issuer.public());
     assert!(!lent.client.bench);
+}
+
+#[test]
+fn neither_other_roots_of_a_client_are_lent_nor_measurements() {
+    let mut scene = Scene::new();
+    let client = &mut scene.daemon.config.clients[0];
+    client.roots.insert("other".to_owned(), ALL);
+    client.bench = true;
+    for right in [GrantRight::Read, GrantRight::Write, GrantRight::ReadListed([5; 32])] {
+        let lent = scene.shown(&Grant { right, ..scene.grant() }).unwrap_or_else(|reason| panic!("{reason:?}"));
+        assert!(lent.client.roots.keys().eq(["data"]) && !lent.client.bench, "{:?}", lent.client.roots);
+    }
 }
 
 #[test]
@@ -305,6 +318,15 @@ fn grants_of_a_time_of_which_nothing_is_remembered_are_refused() {
 fn a_daemon_without_clients_that_may_lend_hears_no_grant() {
     let mut scene = Scene::new();
     assert!(scene.daemon.may_honour());
+    let user = Some(super::super::ClientUser { uid: 1000, gid: 1000, name: None });
+    scene.daemon.config.clients[0].user = user;
+    assert!(!scene.daemon.may_honour(), "it is served as a user");
+    scene.daemon.config.clients[0].user = None;
+    let grant = scene.grant();
+    let abroad = scene.daemon.live.abroad.take();
+    assert!(!scene.daemon.may_honour(), "nobody knows its key");
+    assert_eq!(scene.refused(&grant), Some(Reason::Kind));
+    scene.daemon.live.abroad = abroad;
     scene.daemon.config.clients.clear();
     assert!(!scene.daemon.may_honour());
 }
@@ -349,4 +371,52 @@ async fn a_bearer_is_admitted_unless_its_grant_was_used_up_or_its_client_lost_th
     let tells = |(why, wanted): (&Option<String>, &str)| why.as_ref().is_some_and(|why| why.contains(wanted));
     let told: Vec<bool> = whys.iter().zip(wanted).map(tells).collect();
     assert_eq!(told, [true, true], "{whys:?}");
+}
+
+/// Asks for `data/x` so. Returns the key of the client by whose rights that is admitted, or why it
+/// is not.
+#[expect(clippy::disallowed_methods, reason = "what is to be pulled")]
+async fn admitted(scene: Scene, bearer: Bearer, shown: Shown) -> Result<PublicKey, String> {
+    std::fs::write(scene.dir.path().join("x"), b"x").expect("written");
+    let (daemon, peer) = (Arc::new(scene.daemon), (scene.bearer.public(), ([127, 0, 0, 1], 1).into()));
+    let mut reader: ReadHalf = Box::new(tokio::io::empty());
+    let asked = (asked(pull(vec![source("x", false)])), shown);
+    match bearer.admit(&daemon, (peer, &mut reader), asked).await {
+        Ok((Admitted::Session(admission), _)) => Ok(admission.holdings.client),
+        Ok(_) => Err("it is no session".to_owned()),
+        Err(fault) => Err(fault.message.to_string()),
+    }
+}
+
+/// A grant of the scene that is good now.
+fn good_now(scene: &Scene) -> SignedGrant {
+    let now = seconds_since_1970();
+    let grant = Grant { not_before: now, not_after: now + 3600, ..scene.grant() };
+    grant.signed(|bytes| scene.issuer.sign(bytes)).expect("small")
+}
+
+#[tokio::test]
+async fn a_client_that_shows_a_grant_asks_by_that_and_by_no_right_of_its_own() {
+    for own in [BTreeMap::new(), BTreeMap::from([("data".to_owned(), ALL)])] {
+        let scene = Scene::new();
+        let client = ClientConfig {
+            name: "other".to_owned(),
+            key: scene.bearer.public(),
+            roots: own,
+            ..scene.daemon.config.clients[0].clone()
+        };
+        let (issuer, shown) = (scene.issuer.public(), Shown { grant: Some(good_now(&scene)), ..Shown::default() });
+        let found = admitted(scene, Bearer { client, lent: None }, shown).await;
+        assert_eq!(found, Ok(issuer), "it ends with the rights of whoever lends");
+    }
+}
+
+#[tokio::test]
+async fn a_bearer_that_shows_another_grant_is_refused() {
+    let scene = Scene::new();
+    let signed = good_now(&scene);
+    let lent = scene.daemon.honour(&signed, scene.bearer.public()).unwrap_or_else(|fault| panic!("{fault}"));
+    let bearer = Bearer { client: lent.client.clone(), lent: Some(lent) };
+    let why = admitted(scene, bearer, Shown { grant: Some(signed), ..Shown::default() }).await;
+    assert!(why.as_ref().is_err_and(|why| why.contains("a second grant")), "{why:?}");
 }

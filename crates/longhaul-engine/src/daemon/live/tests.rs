@@ -1,5 +1,7 @@
 //! Tests of the list of sessions, and the daemon that they share with other tests.
 
+use super::super::current::Current;
+use super::super::serve::end_if_unwanted;
 use super::*;
 use crate::daemon::{Bounds, ClientConfig, RootConfig, Roots, StateFiles, reload};
 use longhaul_disk::{TargetDirs, TreePolicy};
@@ -60,12 +62,9 @@ fn key() -> PublicKey {
     PublicKey::from_bytes([7; 32])
 }
 
-#[tokio::test]
-async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_by_its_own_code() {
-    let dir = tempfile::tempdir().expect("scratch");
-    let sessions = LiveSessions::default();
-    let (trigger, mut stop) = crate::api::Stop::new();
-    let live = Live {
+/// A session that reads, and is ended by this.
+fn live(trigger: crate::api::StopTrigger) -> Live {
+    Live {
         key: key(),
         client: "tester".to_owned(),
         peer: ([127, 0, 0, 1], 1).into(),
@@ -77,8 +76,15 @@ async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_
         needs: Needs { roots: BTreeMap::from([("data".to_owned(), READ)]), ..Needs::default() },
         counter: Arc::default(),
         trigger,
-    };
-    let seat = sessions.enter([1; 16], live);
+    }
+}
+
+#[tokio::test]
+async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_by_its_own_code() {
+    let dir = tempfile::tempdir().expect("scratch");
+    let sessions = LiveSessions::default();
+    let (trigger, mut stop) = crate::api::Stop::new();
+    let seat = sessions.enter([1; 16], live(trigger));
     let create = Rights { read: false, create: true, modify: false, delete: false };
     for (client, allow, may) in [
         (Some(READ), READ, true),
@@ -96,6 +102,25 @@ async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_
     assert_eq!(stop.stopped().await, FaultCode::Denied);
     drop(seat);
     assert_eq!(sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_begins_while_its_client_is_taken_out_or_the_daemon_drains_is_ended() {
+    let dir = tempfile::tempdir().expect("scratch");
+    for (client, drains, want) in [
+        (Some(READ), false, None),
+        (None, false, Some(FaultCode::Denied)),
+        (Some(READ), true, Some(FaultCode::Busy)),
+    ] {
+        let (trigger, stop) = crate::api::Stop::new();
+        let seat = LiveSessions::default().enter([1; 16], live(trigger));
+        let current = Current::new(daemon(dir.path(), client, READ));
+        if drains {
+            current.now().live.drain.start(None);
+        }
+        end_if_unwanted(&current, &seat);
+        assert_eq!(stop.pulled(), want, "{client:?}");
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use longhaul_core::{RelPath, Rights, Word};
 use longhaul_proto::wire::grant::GrantRight;
-use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing};
+use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing, Request};
 
+use super::super::bearer::Bearer;
 use super::super::dials::Abroad;
 use super::super::live::tests::daemon;
 use super::*;
@@ -41,6 +42,14 @@ async fn a_host_that_no_rule_can_allow_is_refused_without_a_lookup() {
         let code = found.map(|(addresses, _)| addresses).map_err(|fault| fault.code);
         assert_eq!(code, Err(want), "{dial:?}: {host} at {port}");
     }
+}
+
+#[tokio::test]
+async fn a_daemon_that_may_dial_nowhere_says_that_it_has_no_rule() {
+    let orders = OrderPlaces::default();
+    let found = addresses((&[], &orders), &order("127.0.0.1", 7214), place(&orders)).await;
+    let why = found.map_or_else(|fault| fault.message.to_string(), |(addresses, _)| format!("{addresses:?}"));
+    assert!(why.contains("names no host"), "{why}");
 }
 
 #[tokio::test]
@@ -181,22 +190,72 @@ async fn the_addresses_of_a_host_are_looked_up_and_judged_anew_before_each_furth
     assert!(judged.find_again(&scene.daemon, client).await.is_ok() && judged.place.is_some());
 }
 
-#[tokio::test]
-async fn an_order_has_no_further_session_once_its_client_is_a_user_of_the_host_or_the_daemon_drains() {
-    let mut scene = Scene::new();
-    let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
-    let client = scene.daemon.config.clients[0].clone();
-    let user = Some(super::super::ClientUser { uid: 1000, gid: 1000, name: None });
-    scene.daemon.config.clients[0].user = user;
-    let (current, peer) = (Current::new(scene.daemon), ([127, 0, 0, 1], 1).into());
+/// An order of this client that is carried out.
+fn carried(current: &Current, client: ClientConfig, judged: JudgedOrder) -> Carrying<'_> {
+    let peer = ([127, 0, 0, 1], 1).into();
     let recorded = Asked::heard(None, (client.key, peer));
     let (reader, writer) = (tokio::io::empty(), tokio::io::sink());
     let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, (FollowerNeeds::Failures, FOLLOWER_BYTES));
     let (daemon, asked, told) = (current.now(), (push(), Shown::default()), follower.told());
-    let mut carrying = Carrying { daemon, current: &current, client, peer, judged, asked, recorded, told };
-    let refused = carrying.admit_again().await.err().map(|fault| (fault.code, fault.message.to_string()));
-    let Some((FaultCode::Unsupported, why)) = refused else { panic!("{refused:?}") };
-    assert!(why.contains("served as a user of the daemon's host"), "{why}");
+    Carrying { daemon, current, client, peer, judged, asked, recorded, told }
+}
+
+/// The refusal of a further session of an order after the daemon was changed so.
+async fn refused_again(change: impl FnOnce(&mut Daemon)) -> Option<(FaultCode, String)> {
+    let mut scene = Scene::new();
+    let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
+    let client = scene.daemon.config.clients[0].clone();
+    change(&mut scene.daemon);
+    let current = Current::new(scene.daemon);
+    let refused = carried(&current, client, judged).admit_again().await;
+    refused.err().map(|fault| (fault.code, fault.message.to_string()))
+}
+
+#[tokio::test]
+async fn an_order_has_no_further_session_once_its_client_is_taken_out_or_may_do_less_or_is_a_user_of_the_host() {
+    assert_eq!(refused_again(|_| ()).await, None);
+    let user = Some(super::super::ClientUser { uid: 1000, gid: 1000, name: None });
+    let read = Rights { read: true, ..Rights::default() };
+    let found = [
+        refused_again(|daemon| daemon.config.clients.clear()).await,
+        refused_again(|daemon| daemon.config.clients[0].roots = [("data".to_owned(), read)].into()).await,
+        refused_again(|daemon| daemon.config.clients[0].user = user).await,
+    ];
+    let wanted = [
+        (FaultCode::Denied, "does not know the key"),
+        (FaultCode::Denied, "no right 'create' on root 'data'"),
+        (FaultCode::Unsupported, "served as a user of the daemon's host"),
+    ];
+    let tells = |found: &Option<(FaultCode, String)>, (code, words): (FaultCode, &str)| {
+        found.as_ref().is_some_and(|(found, why)| *found == code && why.contains(words))
+    };
+    assert!(found.iter().zip(wanted).all(|(found, wanted)| tells(found, wanted)), "{found:#?}");
+}
+
+#[tokio::test]
+async fn nobody_has_a_host_looked_up_who_may_not_write_here() {
+    let mut scene = Scene::new();
+    let read = Rights { read: true, ..Rights::default() };
+    scene.daemon.config.clients[0].roots = [("data".to_owned(), read)].into();
+    let grant = scene.grant().signed(|bytes| scene.issuer.sign(bytes)).expect("small");
+    // It may not be dialled either, which is not told.
+    let order = Order { grant, ..order("192.0.2.1", 7214) };
+    let shown = Shown { order: Some(Box::new(order)), ..Shown::default() };
+    let client = scene.daemon.config.clients[0].clone();
+    let (peer, mut reader): (_, ReadHalf) = ((client.key, ([127, 0, 0, 1], 1).into()), Box::new(tokio::io::empty()));
+    let asked = (Request::Transfer(Box::new(push())), shown);
+    let refused = Bearer { client, lent: None }.admit(&Arc::new(scene.daemon), (peer, &mut reader), asked).await;
+    let why = refused.err().map(|fault| fault.message.to_string()).unwrap_or_default();
+    assert!(why.contains("no right 'create' on root 'data'"), "{why}");
+}
+
+#[tokio::test]
+async fn an_order_has_no_further_session_once_the_daemon_drains() {
+    let scene = Scene::new();
+    let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));
+    let client = scene.daemon.config.clients[0].clone();
+    let current = Current::new(scene.daemon);
+    let carrying = carried(&current, client, judged);
     let lost = || carrying.within_grant(Fault::new(FaultCode::Lost, Blame::Path, "x"), 0).err().map(|fault| fault.code);
     assert_eq!(lost(), None);
     current.now().live.drain.start(None);

@@ -262,19 +262,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn behind_an_order_to_send_come_names_or_nothing() {
-        let into = OrderPlace {
-            root: "data".try_into().expect("a word"),
-            path: longhaul_core::RelPath::root(),
-            placing: longhaul_proto::wire::message::Placing::Beneath,
-            if_exists: longhaul_core::IfExists::Fail,
-            dataset: None,
-        };
-        let shown = Shown { order: Some(Box::new(Order { into: Some(into), ..order() })), ..Shown::default() };
-        let pull = |follows| Far::Sources { sources: Vec::new(), rules: Vec::new(), follows };
-        assert_eq!(heard(&shown, pull(Follows::Nothing), false).await, Ok(shown.clone()));
-        assert_eq!(heard(&shown, pull(Follows::Names), false).await, Ok(shown.clone()));
-        assert_eq!(heard(&shown, pull(Follows::Sources), false).await, Err(FaultCode::Protocol));
+    async fn an_order_stands_behind_the_hello_of_a_transfer_in_its_own_direction_alone() {
+        let (path, root) = (longhaul_core::RelPath::root, || "data".try_into().expect("a word"));
+        let placing = longhaul_proto::wire::message::Placing::Beneath;
+        let (if_exists, dataset) = (longhaul_core::IfExists::Fail, None);
+        let into = Some(OrderPlace { root: root(), path: path(), placing, if_exists, dataset });
+        let fetch = || Shown { order: Some(Box::new(order())), ..Shown::default() };
+        let send = || Shown { order: Some(Box::new(Order { into: into.clone(), ..order() })), ..Shown::default() };
+        let there = || Far::Destination { root: root(), path: path(), placing, if_exists };
+        let from = |follows| Far::Sources { sources: Vec::new(), rules: Vec::new(), follows };
+        let breach = || Err(FaultCode::Protocol);
+        for (shown, far, is_heard) in [
+            (fetch(), there(), true),
+            (send(), from(Follows::Nothing), true),
+            (send(), there(), false),
+            (fetch(), from(Follows::Nothing), false),
+            (send(), from(Follows::Names), true),
+            (send(), from(Follows::Sources), false),
+        ] {
+            let wanted = if is_heard { Ok(shown.clone()) } else { breach() };
+            assert_eq!(heard(&shown, far.clone(), false).await, wanted, "{far:?}");
+        }
+        for request in [Request::Roots, Request::List { root: root(), path: path() }] {
+            let (near, far_end) = tokio::io::duplex(4096);
+            let (mut reader, mut writer): (ReadHalf, WriteHalf) = (Box::new(near), Box::new(far_end));
+            for message in fetch().around(hello(request, Units::Any)) {
+                write_message(&mut writer, &message).await.expect("said");
+            }
+            let heard = hear(&mut reader).await.map(|heard| heard.shown).map_err(|fault| fault.code);
+            assert_eq!(heard, breach());
+        }
     }
 
     #[tokio::test]
