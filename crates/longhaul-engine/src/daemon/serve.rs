@@ -137,7 +137,7 @@ async fn hear_out(
             }
             daemon.live.spare.freed();
         }
-        Ok((Admitted::Skills(skills), _)) => say_last(&mut control, Message::OrderSkills(skills)).await,
+        Ok((Admitted::Answer(answer), _)) => say_last(&mut control, *answer).await,
         Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
@@ -462,7 +462,7 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
     let Admission { side, measured, machinery: buffers, holdings, .. } = admission;
     match side {
         Side::Receive(destination, _) => {
-            let allowed = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
+            let allowed = measured.map_or_else(|| holdings.allowed.clone(), |measured| Allowed::one_file(measured.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
             let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
             receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;
