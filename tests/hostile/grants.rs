@@ -206,8 +206,7 @@ fn a_stranger_sends_the_names_of_a_list_by_the_claim_in_its_grant_and_by_no_othe
     let scene = Scene::new();
     let names = PathList::new(&["d/e", "f"].map(|name| RelPath::new(name).unwrap()));
     let terms = ListedWrite { list: list_digest(&names), claim: Some(claim(5)) };
-    let grant =
-        Grant { right: GrantRight::WriteListed(terms), sources: vec![source("data", "in")], ..scene.grant() };
+    let grant = Grant { right: GrantRight::WriteListed(terms), sources: vec![source("data", "in")], ..scene.grant() };
     let ask = |caps, behind: &[Message]| pushing(&scene, &grant, caps, behind).1;
     for other in [&["f"][..], &["d/e", "f", "g"], &["d/e", "h"], &[]] {
         let why = ask(0, &[part(other)]).expect_err("another list");

@@ -462,7 +462,7 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
     let Admission { side, measured, machinery: buffers, holdings, .. } = admission;
     match side {
         Side::Receive(destination, _) => {
-            let allowed = measured.map_or_else(|| holdings.allowed.clone(), |measured| Allowed::one_file(measured.bytes));
+            let allowed = measured.map_or_else(|| holdings.allowed.clone(), |most| Allowed::one_file(most.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
             let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
             receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;

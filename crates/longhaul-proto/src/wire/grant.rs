@@ -446,10 +446,7 @@ mod tests {
                 GrantRight::WriteListed(ListedWrite { list: [8; 32], claim }),
                 [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16]].concat(),
             ),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None }),
-                [&[3][..], &[8; 32], &[0]].concat(),
-            ),
+            (GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None }), [&[3][..], &[8; 32], &[0]].concat()),
         ] {
             let body = Grant { right, ..grant() }.body();
             assert!(body[at..].starts_with(&bytes), "{right:?}");

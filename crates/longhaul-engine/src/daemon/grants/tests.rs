@@ -261,9 +261,8 @@ fn of_a_push_by_a_list_no_other_name_may_come_and_of_a_pull_the_names_are_kept()
     let mut pulled = rest();
     assert!(allowed(&mut pulled, (Role::Receiver, Some(digest))).is_ok() && pulled.names.is_some());
     let pushed = allowed(&mut rest(), (Role::Sender, Some(digest))).unwrap_or_else(|fault| panic!("{fault}"));
-    let may_come = |name: &str, kind| {
-        pushed.clone().check(&[Entry { path: path(name), kind, meta: Meta::default() }]).is_ok()
-    };
+    let may_come =
+        |name: &str, kind| pushed.clone().check(&[Entry { path: path(name), kind, meta: Meta::default() }]).is_ok();
     let file = |name| may_come(name, EntryKind::File { len: 1, sparse: false, inode: Inode::default() });
     assert_eq!([file("a"), file("d/b"), may_come("d", EntryKind::Dir)], [true; 3]);
     assert_eq!([file("b"), file("d"), file("d/c"), may_come("e", EntryKind::Dir)], [false; 4]);
