@@ -172,7 +172,7 @@ async fn read_there(
 /// Whether more may come behind the first words. One of another version may say as much.
 fn says_more(heard: &Result<HeardRequest, Fault>) -> bool {
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
-    heard.as_ref().map_or_else(unspoken, |heard| request::says_more(&heard.request))
+    heard.as_ref().map_or_else(unspoken, |heard| heard.shown.order.is_some() || request::says_more(&heard.request))
 }
 
 /// Records a refusal: each one of a client, and of a stranger with a grant as many as of others.

@@ -45,10 +45,17 @@ impl Run {
         let shown = Shown { claim: Some(claim), lends: true, ..Shown::default() };
         let said = shown.around(handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any));
         let (reader, writer) = (&mut control.reader, &mut control.writer);
-        need_kept(&handshake::answer_to(reader, writer, said, shown.patience(None)).await?, claim)?;
+        let answer = handshake::answer_to(reader, writer, said, shown.patience(None)).await;
+        need_kept(&answer.map_err(of_destination)?, claim)?;
         self.observer.claim_kept();
         Ok(control.peer_key)
     }
+}
+
+/// The fault of a destination that cannot be opened. Of a source the same would say that there is
+/// nothing to send.
+fn of_destination(fault: Fault) -> Fault {
+    if fault.code == FaultCode::NotFound { Fault { code: FaultCode::Io, ..fault } } else { fault }
 }
 
 /// Refuses every answer but that this claim is kept.
