@@ -1,9 +1,9 @@
 //! Words the request of a transfer to a daemon, cut to messages: the hello, and the parts that
 //! follow it.
 //!
-//! In: sources, rules and names of a pull, or a destination and the names of a list for it. Out: the far end of a hello, and
-//! messages one after the other. It holds the list of names once, however many parts are sent, and
-//! knows no connection.
+//! In: sources, rules and names of a pull, or a destination, and the names of a list for it. Out:
+//! the far end of a hello, and messages one after the other. It holds the list of names once,
+//! however many parts are sent, and knows no connection.
 
 use std::sync::Arc;
 

@@ -72,8 +72,6 @@ fn need_kept(answer: &Message, claim: ShardClaim) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::ShardClaim;
-
     use super::*;
     use crate::session::handshake::tests::welcome;
 
