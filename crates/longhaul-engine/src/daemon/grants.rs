@@ -77,7 +77,7 @@ impl LentRights {
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
             }
-            // As above. Its names are those of a shard, which go beneath the destination one by one.
+            // As above. These are the names of a shard, which go beneath the destination.
             (Far::Destination { root, path, placing, .. }, Role::Sender, GrantRight::WriteListed(_)) => {
                 if shown.dataset.is_some() || transfer.dry_run {
                     return Err(refused(other));

@@ -1,5 +1,5 @@
-//! Hears the rest of a request: sources and names of a pull that did not fit its hello, and names of
-//! a push whose grant is for a list, part by part.
+//! Hears the rest of a request: sources and names of a pull that did not fit its hello, and names
+//! of a push whose grant is for a list, part by part.
 //!
 //! In: messages behind a hello. Out: all sources, the list of names, and the claim on the daemon's
 //! memory for them, which lasts as long as the session. Each part is claimed before it is kept and
