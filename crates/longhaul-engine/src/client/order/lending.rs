@@ -12,7 +12,6 @@ use longhaul_proto::Message;
 use longhaul_proto::wire::message::{ClaimKept, Far, OrderPlace, Request};
 
 use super::{ThirdParty, list};
-use crate::api::Observer;
 use crate::client::Run;
 use crate::client::connect::{Reached, connect};
 use crate::random::nonce;
