@@ -9,6 +9,7 @@ mod fleet;
 mod hooks;
 mod leaders;
 mod page;
+mod sent;
 mod sites;
 mod verify;
 

@@ -3,15 +3,19 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{PathList, RelPath};
+use longhaul_core::{PathList, RelPath, ShardClaim};
 use longhaul_net::{Identity, PublicKey};
 use longhaul_proto::Message;
-use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant, list_digest};
-use longhaul_proto::wire::message::{CAP_BY_GRANT, Ending, Far, FarSource, Follows, Request, RequestPart, Transfer};
+use longhaul_proto::wire::grant::{Grant, GrantRight, ListedWrite, SignedGrant, list_digest};
+use longhaul_proto::wire::message::{
+    CAP_BY_GRANT, CAP_CLAIM, CAP_LENDS_CLAIM, ClaimKept, Ending, Far, FarSource, Follows, Hello, Request, RequestPart,
+    Transfer,
+};
 use rustix::process::Signal;
 
 use super::peer::{self, Client, hello, push_to, source};
 use super::{daemon_addr, identity};
+use crate::fixture::tree;
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Site, files, hearing_hangups};
 
 const ID: [u8; 16] = [9; 16];
@@ -184,6 +188,87 @@ fn a_stranger_writes_where_a_client_lends_it_a_place_and_nowhere_else() {
     assert!(why.contains("it is for sending alone"), "{why}");
     let caps = ask(Transfer { run: ID, ..push_to("data", "in") }).unwrap_or_else(|why| panic!("{why}"));
     assert_ne!(caps & CAP_BY_GRANT, 0);
+}
+
+/// The claim of a mover of campaign 5 with this fence.
+fn claim(fence: u64) -> ShardClaim {
+    ShardClaim { campaign: [5; 16], shard: 300, fence, id: [6; 16] }
+}
+
+/// A part of a request that names these paths.
+fn part(names: &[&str]) -> Message {
+    let names = names.iter().flat_map(|name| name.bytes().chain([0])).collect();
+    Message::RequestPart(RequestPart { names, last: true, ..RequestPart::default() })
+}
+
+/// A push by a grant with a list: what is said behind its hello, with these bits in that.
+fn pushing(scene: &Scene, grant: &Grant, caps: u64, behind: &[Message]) -> (Client, Result<u64, String>) {
+    let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
+    client.speech.say(&Message::ShownGrant(scene.signed(grant)));
+    let push = Transfer { run: ID, ..push_to("data", "in") };
+    let Message::Hello(hello) = hello(Request::Transfer(Box::new(push))) else { unreachable!() };
+    client.speech.say(&Message::Hello(Hello { caps, ..hello }));
+    behind.iter().for_each(|message| client.speech.say(message));
+    let answer = match client.speech.hear() {
+        Some(Message::Welcome(welcome)) => Ok(welcome.caps),
+        Some(Message::Refuse(fault)) => Err(format!("{}: {}", fault.code.name(), fault.message)),
+        other => Err(format!("{other:?}")),
+    };
+    (client, answer)
+}
+
+#[test]
+fn a_stranger_sends_the_names_of_a_list_by_the_claim_in_its_grant_and_by_no_other() {
+    let scene = Scene::new();
+    let names = PathList::new(&["d/e", "f"].map(|name| RelPath::new(name).unwrap()));
+    let terms = ListedWrite { list: list_digest(&names), claim: Some(claim(5)) };
+    let grant = Grant { right: GrantRight::WriteListed(terms), sources: vec![source("data", "in")], ..scene.grant() };
+    let ask = |caps, behind: &[Message]| pushing(&scene, &grant, caps, behind).1;
+    for other in [&["f"][..], &["d/e", "f", "g"], &["d/e", "h"], &[]] {
+        let why = ask(0, &[part(other)]).expect_err("another list");
+        assert!(why.contains("denied") && why.contains("it is for another list of names"), "{other:?}: {why}");
+    }
+    // Neither a higher fence nor the same claim is its own to show.
+    for fence in [5, 6] {
+        let why = ask(CAP_CLAIM, &[Message::ShownClaim(claim(fence)), part(&["d/e", "f"])]).expect_err("a claim");
+        assert!(why.contains("denied") && why.contains("by its own claim"), "{why}");
+    }
+    let why = ask(CAP_CLAIM | CAP_LENDS_CLAIM, &[Message::ShownClaim(claim(6))]).expect_err("a claim to keep");
+    assert!(why.contains("denied") && why.contains("by its own claim"), "{why}");
+    let why = scene.asked(identity(&scene.bearer), scene.signed(&grant), pull("f")).expect_err("a pull");
+    assert!(why.contains("for sending the names of a list"), "{why}");
+    let (mut sender, caps) = pushing(&scene, &grant, 0, &[part(&["d/e", "f"])]);
+    let caps = caps.unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(caps & (CAP_BY_GRANT | CAP_CLAIM), CAP_BY_GRANT | CAP_CLAIM, "it is kept as if it was shown");
+    // A name beside those of the list ends the session.
+    sender.speech.say(&peer::page(0, vec![peer::file("g", 1)]));
+    assert_eq!(sender.speech.end(), "protocol");
+    // A newer claim of another mover bars the grant, and nothing that its holder says goes beyond.
+    files::make(scene.site.client.path("n"), 3, 10);
+    let newer = scene.site.client.run(["push", "n", &scene.site.url("n"), "--claim", &claim(9).to_string()]);
+    newer.succeed();
+    let why = ask(0, &[part(&["d/e", "f"])]).expect_err("a claim that was overtaken");
+    assert!(why.starts_with("superseded: ") && why.contains("with fence 9"), "{why}");
+}
+
+#[test]
+fn a_claim_that_is_shown_without_anything_to_send_is_kept_and_a_lower_one_is_refused() {
+    let scene = Scene::new();
+    let show = |shown: ShardClaim| {
+        let mut client = Client::dial(daemon_addr(&scene.site), identity(&scene.site.client));
+        let Message::Hello(hello) = hello(Request::Transfer(Box::new(push_to("data", "in")))) else { unreachable!() };
+        client.speech.say(&Message::Hello(Hello { caps: CAP_CLAIM | CAP_LENDS_CLAIM, ..hello }));
+        client.speech.say(&Message::ShownClaim(shown));
+        client.speech.hear()
+    };
+    assert_eq!(show(claim(5)), Some(Message::ClaimKept(ClaimKept { shard: 300, fence: 5 })));
+    assert_eq!(show(claim(5)), Some(Message::ClaimKept(ClaimKept { shard: 300, fence: 5 })), "it is the same one");
+    let Some(Message::Refuse(fault)) = show(claim(4)) else { panic!("it is refused") };
+    assert_eq!((fault.code.name(), fault.kept_fence()), ("superseded", Some(5)));
+    let high = u64::MAX / 2 + 1;
+    assert!(matches!(show(claim(high)), Some(Message::Refuse(_))), "no queue gives out such a fence");
+    let left = tree::orphans(scene.site.root());
+    assert!(left.is_empty(), "nothing was sent: {left:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::thread;
 
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_ORDER_SKILLS, Listing};
+use longhaul_proto::wire::message::{CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing};
 
 use super::peer::{Server, Speech};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Run, files};
@@ -12,7 +12,7 @@ use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Run, files};
 /// Answers as an older build does, which lists roots.
 fn list(mut speech: Speech) {
     match speech.hear() {
-        Some(Message::Hello(hello)) => assert_ne!(hello.caps & CAP_ORDER_SKILLS, 0),
+        Some(Message::Hello(hello)) => assert_ne!(hello.caps & (CAP_ORDER_SKILLS | CAP_LENDS_CLAIM), 0),
         other => panic!("{other:?}"),
     }
     speech.say(&Message::Listing(Listing { names: Vec::new(), last: true }));
@@ -34,8 +34,8 @@ fn trusting() -> (Host, Server) {
     (host, older)
 }
 
-#[test]
-fn an_older_daemon_is_given_no_order_by_a_list() {
+/// Has a mover move a campaign with these options to an older daemon, which is told apart so.
+fn assert_told_apart(options: &[&str], said: &str) {
     let ((host, older), source) = (trusting(), Host::new());
     let data = source.make_dir("data");
     files::make(data.join("ds/f"), 1, 100);
@@ -43,15 +43,25 @@ fn an_older_daemon_is_given_no_order_by_a_list() {
     let from = config.client("tester", host.key(), &[("data", "read")]).start(&source);
     host.run(["key", "trust", from.addr(), from.key()]).succeed();
     let to = format!("lh://{}/landing", older.addr());
-    host.run(["job", "add", "--name", "all", &from.url("data/ds"), &to]).succeed();
+    host.run(["job", "add", "--name", "all", &from.url("data/ds"), &to]).args(options).succeed();
     host.run(["job", "plan", "all"]).succeed();
     // Once with the claim, and once without it.
     let ran = asking(&older, 2, host.run(["job", "run", "--json", "--drain"]));
     assert_ne!(ran.code, 0, "{ran}");
     let fault = ran.events_of("fault").pop().unwrap();
     assert_eq!(fault["code"], "unsupported", "{ran}");
-    assert!(fault["message"].as_str().unwrap().contains("does not know orders by a list of names"), "{fault}");
+    assert!(fault["message"].as_str().unwrap().contains(said), "{fault}");
     assert!(fault["hint"].as_str().unwrap().contains("both daemons"), "{fault}");
+}
+
+#[test]
+fn an_older_daemon_is_given_no_order_by_a_list() {
+    assert_told_apart(&[], "does not know orders by a list of names");
+}
+
+#[test]
+fn an_older_daemon_is_lent_no_claim() {
+    assert_told_apart(&["--dialler", "source"], "does not know shards that the source sends by the claim of a mover");
 }
 
 #[test]

@@ -206,7 +206,6 @@ fn options_of_one_end_are_refused_where_this_host_is_none() {
     for (options, said) in [
         (&["--peer-key", scene.from.key()][..], "the key of one daemon"),
         (&["--detach"], "movers follow what they move"),
-        (&["--dialler", "source"], "the destination dials"),
     ] {
         let refused = scene.mover.run(["job", "add", "--name", "x", &ends[0], &ends[1]]).args(options).fail(2);
         assert!(refused.stderr.contains(said), "{options:?}: {refused}");

@@ -125,6 +125,7 @@ class CampaignOptions(TrustOptions, RuleOptions, total=False):
     shard_files: int
     shard_bytes: Size
     as_dataset: str
+    dialler: str
 
 
 class PartsOptions(TrustOptions, total=False):
@@ -265,6 +266,7 @@ CAMPAIGN: Dict[str, Option] = {
     "shard_files": Option("--shard-files", _text),
     "shard_bytes": Option("--shard-bytes", _size),
     "as_dataset": Option("--as-dataset", _text),
+    "dialler": Option("--dialler", _text),
 }
 
 PLAN: Dict[str, Option] = {**QUEUE, **TRUST}

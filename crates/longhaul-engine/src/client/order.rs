@@ -4,8 +4,9 @@
 //! In: the two daemons, the sources at one of them and the destination at the other. Out: events as
 //! the daemon that has the order tells them, and its report. No file passes this side, and its key
 //! never leaves it: the grant names the one key that may use it. `list` is for orders about a part
-//! of a source.
+//! of a source; `lending` has the destination keep the claim by which the source then sends it.
 
+mod lending;
 mod list;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -153,23 +154,30 @@ impl Run {
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
         let list =
             self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
-        if list.is_some() {
-            list::need_lists(ordered).await?;
-        }
-        // The key for which the grant is good is the one that this side trusts. A grant to write
-        // names no list.
+        let is_shard = self.reading.expected.is_some();
+        // The key for which the grant is good is the one that this side trusts.
         let audience = match (&list, asked.dialler) {
-            (Some(_), Dialler::Destination) => list::need_lists(dialled).await?,
-            _ => connect(dialled).await?.control.peer_key,
+            (None, _) => connect(dialled).await?.control.peer_key,
+            (Some(_), Dialler::Source) if is_shard => self.lend_claim(asked).await?,
+            (Some(_), Dialler::Source) => {
+                list::need_lists(ordered).await?;
+                connect(dialled).await?.control.peer_key
+            }
+            (Some(_), Dialler::Destination) => {
+                list::need_lists(ordered).await?;
+                list::need_lists(dialled).await?
+            }
         };
         let Reached { mut control, .. } = connect(ordered).await?;
-        let right = list.as_ref().map_or(GrantRight::Read, OrderNames::right);
+        let right = match (&list, asked.dialler) {
+            (None, Dialler::Destination) => GrantRight::Read,
+            (Some(list), Dialler::Destination) => list.right(),
+            (Some(list), Dialler::Source) if is_shard => list.right_to_write(self.publishing.claim),
+            (_, Dialler::Source) => GrantRight::Write,
+        };
         let (id, grant) = self.grant((asked, right), audience, control.peer_key)?;
         let (role, far, into) = self.request(asked);
-        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
-        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
-        let lanes = self.lanes_wanted(control.rtt, slots, self.transport());
-        let transfer = self.transfer(role, far, id, chunk_max, lanes)?;
+        let transfer = self.in_place((role, far), &control, id)?;
         let transfer = Transfer { digests: self.settings.digests, ..transfer };
         let (claim, dataset) = match into {
             None => (self.publishing.claim, self.publishing.dataset.clone()),
@@ -195,6 +203,14 @@ impl Run {
         Ok((control, id))
     }
 
+    /// The transfer of this run to or from such a place which something else stands for.
+    fn in_place(&self, (role, far): (Role, Far), control: &Control, run: [u8; 16]) -> Result<Transfer, Fault> {
+        let chunk_max = budget::largest_chunk(self.settings.memory, self.settings.chunk_size());
+        let slots = budget::slots(self.settings.memory, self.settings.chunk_size())?;
+        let lanes = self.lanes_wanted(control.rtt, slots, self.transport());
+        self.transfer(role, far, run, chunk_max, lanes)
+    }
+
     /// The transfer in place of which the order stands, and where it sends to, if it does.
     fn request(&self, asked: &ThirdParty) -> (Role, Far, Option<OrderPlace>) {
         let RemotePath { root, path, slash } = asked.path.clone();
@@ -205,28 +221,29 @@ impl Run {
             Dialler::Destination => (Role::Sender, Far::Destination { root, path, placing, if_exists }, None),
             Dialler::Source => {
                 let (sources, rules) = (asked.sources(), self.settings.filter.rules().to_vec());
-                // They come behind the order.
-                let follows = if self.settings.files_from.is_some() { Follows::Names } else { Follows::Nothing };
+                // They come behind the order. Those of a shard are announced by its grant.
+                let is_users = self.settings.files_from.is_some() && self.reading.expected.is_none();
+                let follows = if is_users { Follows::Names } else { Follows::Nothing };
                 let into = OrderPlace { root, path, placing, if_exists, dataset: self.publishing.dataset.clone() };
                 (Role::Receiver, Far::Sources { sources, rules, follows }, Some(into))
             }
         }
     }
 
-    /// Signs a grant: the daemon of one key may fetch the sources from that of another, `read` so,
-    /// or send to the destination there.
+    /// Signs a grant: the daemon of one key may fetch the sources from that of another, or send to
+    /// the destination there, by this right.
     fn grant(
         &self,
-        (asked, read): (&ThirdParty, GrantRight),
+        (asked, right): (&ThirdParty, GrantRight),
         audience: PublicKey,
         holder: PublicKey,
     ) -> Result<([u8; 16], SignedGrant), Fault> {
         let identity = &asked.to.credentials.identity;
-        let (right, sources) = match asked.dialler {
-            Dialler::Destination => (read, asked.sources()),
+        let sources = match asked.dialler {
+            Dialler::Destination => asked.sources(),
             Dialler::Source => {
                 let RemotePath { root, path, .. } = asked.path.clone();
-                (GrantRight::Write, vec![FarSource { root, path, contents: false }])
+                vec![FarSource { root, path, contents: false }]
             }
         };
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -252,16 +269,18 @@ impl Run {
         if !matches!((&asked.from.reach, &asked.to.reach), (Reach::Address { .. }, Reach::Address { .. })) {
             return Err(only_daemons());
         }
-        let has_list = self.settings.files_from.is_some();
-        // Whatever is expected, the side that fetches compares with it.
-        let is_shard_sent = self.reading.expected.is_some() && asked.dialler == Dialler::Source;
+        let is_sent = asked.dialler == Dialler::Source;
+        let (has_list, is_shard) = (self.settings.files_from.is_some(), self.reading.expected.is_some());
+        // What is sent of a shard goes beneath the destination name by name.
+        let is_beneath = asked.path.slash && asked.paths.iter().all(contents);
         let refused = [
             (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
-            (has_list && is_shard_sent, "a list of files that are expected, where the source dials,"),
+            (has_list && is_shard && is_sent && !is_beneath, "a list of names that are not beneath a directory"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
-            (self.publishing.claim.is_some() && asked.dialler == Dialler::Source, "a claim, where the source dials,"),
+            (self.publishing.claim.is_some() && is_sent && !has_list, "a claim, where the source dials,"),
+            (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
         let why = format_args!("{what} cannot be given for a copy from one daemon to another");

@@ -1,9 +1,9 @@
 //! Words the request of a transfer to a daemon, cut to messages: the hello, and the parts that
 //! follow it.
 //!
-//! In: sources, rules and names of a pull, or a destination. Out: the far end of a hello, and
-//! messages one after the other. It holds the list of names once, however many parts are sent, and
-//! knows no connection.
+//! In: sources, rules and names of a pull, or a destination, and the names of a list for it. Out:
+//! the far end of a hello, and messages one after the other. It holds the list of names once,
+//! however many parts are sent, and knows no connection.
 
 use std::sync::Arc;
 
@@ -49,6 +49,11 @@ impl Wish {
         };
         let far = Far::Sources { sources, rules, follows };
         Wish { far, units: Units::Any, sources: rest.into(), names }
+    }
+
+    /// Asks to send these names alone into a destination, by a grant for their list.
+    pub(crate) fn push_listed(to: Far, names: Arc<PathList>) -> Wish {
+        Wish { names: Some(names), ..Wish::from(to) }
     }
 
     /// The same wish of a receiver that takes these units.

@@ -12,7 +12,8 @@ use longhaul_core::limits::{CHUNK_BYTES_USER_MIN, CONGESTION_NAME_BYTES_MAX, LAN
 use longhaul_core::{Blame, ByteCount, ChunkSize, Fault, FaultCode, IfExists, Rights, Role, Transport, hint};
 use longhaul_disk::EngineKind;
 use longhaul_net::{Congestion, Protection, PublicKey, TransportFacts};
-use longhaul_proto::wire::message::{Far, Flow, OrderSkills, Request, Transfer};
+use longhaul_proto::Message;
+use longhaul_proto::wire::message::{Far, Flow, Request, Transfer};
 
 use super::access::{need, need_protection, need_share};
 use super::audit::SessionAudit;
@@ -24,6 +25,7 @@ use super::grants::{self, LentRights};
 use super::listing::{ListedNames, Places};
 use super::live::{MayModify, Needs};
 use super::memory::Measured;
+use super::order_answers;
 use super::order_ends::AwaitedEnd;
 use super::rates::RateClaim;
 use super::reading::{self, Reading};
@@ -39,6 +41,7 @@ use crate::budget::{self, MemoryPlan, SessionBuffers};
 use crate::journals::Principal;
 use crate::lanes::worker::pacer;
 use crate::random::nonce;
+use crate::session::allowed::Allowed;
 use crate::session::channel::ReadHalf;
 use crate::session::dataset::LIST_BYTES;
 use crate::session::handshake::{self, Shown};
@@ -57,15 +60,8 @@ pub(super) enum Admitted {
     Session(Box<Admission>),
     /// The end of an order of the client's to tell.
     OrderEnd(AwaitedEnd),
-    /// The things that this daemon knows to do with orders.
-    Skills(OrderSkills),
-}
-
-/// The things that this daemon knows to do with orders. A client that is a user of this host has
-/// neither orders nor grants.
-fn skills(daemon: &Daemon) -> OrderSkills {
-    let is_of_user = daemon.live.link.is_some() || daemon.roots.account.is_some();
-    OrderSkills { lists: !is_of_user, stops: !is_of_user }
+    /// An answer behind which nothing goes on.
+    Answer(Box<Message>),
 }
 
 /// A session that is allowed and has what it needs.
@@ -95,6 +91,8 @@ pub(super) struct Holdings {
     pub(super) client: PublicKey,
     /// The grant by which the other side has them. `None`: it is that client.
     pub(super) lent: Option<LentRights>,
+    /// The entries that may come to its destination, by that grant.
+    pub(super) allowed: Allowed,
     /// It counts as one of the sessions for as long as it is held.
     _session: Share,
     /// In a deputy: what it has of the daemon, which is told before another session of the run
@@ -116,7 +114,9 @@ pub(super) async fn admit(
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
         // A few bytes, which take no place of a listing.
-        Request::Roots if shown.asks_skills => Ok(Admitted::Skills(skills(daemon))),
+        Request::Roots if shown.asks_skills || shown.lends => {
+            Ok(Admitted::Answer(Box::new(order_answers::skills(daemon))))
+        }
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
@@ -151,9 +151,12 @@ pub(super) async fn admit(
                 .map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Transfer(transfer) => {
-            let audit = daemon.live.audit.session(client, peer);
-            let prepared = prepare((daemon, audit), client, (*transfer, shown), reader).await;
-            prepared.map(|prepared| Admitted::Session(Box::new(prepared)))
+            let (audit, lends) = (daemon.live.audit.session(client, peer), shown.claim.filter(|_| shown.lends));
+            let prepared = prepare((daemon, audit), client, (*transfer, shown), reader).await?;
+            match lends {
+                Some(claim) => Ok(Admitted::Answer(Box::new(order_answers::kept(&claim, &prepared.side)?))),
+                None => Ok(Admitted::Session(Box::new(prepared))),
+            }
         }
         Request::Order { id } => daemon.runs.orders().ends().find(client.key, id).map(Admitted::OrderEnd),
     }
@@ -181,8 +184,8 @@ pub(super) async fn prepare(
     }
     let session = session_place(daemon, client.key).await?;
     let stop = place.stop().or(daemon.stop.clone());
-    let rest = hear_rest(reader, &mut transfer, (&daemon.memory, client.key), stop).await?;
-    shown.list.map_or(Ok(()), |digest| grants::need_list(rest.names.as_ref(), digest))?;
+    let mut rest = hear_rest(reader, (&mut transfer, shown.list), (&daemon.memory, client.key), stop).await?;
+    let allowed = grants::allowed(&mut rest, (transfer.role, shown.list))?;
     // The roots that came since need rights too.
     need_allowed(daemon, client, &transfer)?;
     let linked = match &daemon.live.link {
@@ -215,7 +218,7 @@ pub(super) async fn prepare(
     let machinery = mapped(&transfer, measured, plan, &buffers).await?;
     let lanes = lanes_max.min(transfer.lanes);
     let (lent, of, client) = (None, client.key, client.name.clone());
-    let holdings = Holdings { audit, client: of, lent, _session: session, linked, _watch, buffers, place };
+    let holdings = Holdings { audit, client: of, lent, allowed, _session: session, linked, _watch, buffers, place };
     Ok(Admission {
         client,
         claim,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use longhaul_core::Fault;
 use longhaul_net::PublicKey;
-use longhaul_proto::wire::message::{Request, Transfer};
+use longhaul_proto::wire::message::{Far, Request, Transfer};
 
 use super::admission::{Admitted, admit, authorise};
 use super::grants::LentRights;
@@ -56,12 +56,17 @@ impl Bearer {
         let covered = |lent: &LentRights| lent.need_covered((&request, &shown)).and_then(|()| lent.need_usable(daemon));
         lent.iter().try_for_each(covered)?;
         shown.list = lent.as_ref().and_then(LentRights::list);
+        // It has shown none itself. This one is kept anew in each of its sessions.
+        shown.claim = lent.as_ref().map_or(shown.claim, LentRights::claim);
         let order = match (&mut request, shown.order.clone()) {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
                 authorise(daemon, &client, transfer)?;
                 let mut judged = order::judge(daemon, &client, (*order, transfer.run)).await?;
                 let (digest, follows) = (judged.grant.list(), order_list::taken(transfer)?);
+                if digest.is_some() {
+                    need_one_top(transfer)?;
+                }
                 if digest.is_some() || follows {
                     let memory = (&daemon.memory, client.key);
                     let list = order_list::hear(reader, digest, memory, daemon.stop.clone()).await?;
@@ -81,4 +86,14 @@ impl Bearer {
         }
         Ok((admitted, order))
     }
+}
+
+/// Refuses an order to send names of a list that are not those beneath one directory.
+fn need_one_top(transfer: &Transfer) -> Result<(), Fault> {
+    let is_one_top = match &transfer.far {
+        Far::Sources { sources, .. } => matches!(&sources[..], [source] if source.contents),
+        Far::Destination { .. } | Far::Memory { .. } => true,
+    };
+    let why = "an order by a list of names that lie beneath another number of directories than one";
+    if is_one_top { Ok(()) } else { Err(Fault::protocol(why)) }
 }

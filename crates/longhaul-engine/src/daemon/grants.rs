@@ -10,16 +10,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, Rights, Role, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, RelPath, Rights, Role, ShardClaim, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{
     GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant, list_digest,
 };
-use longhaul_proto::wire::message::{Far, Follows, Request};
+use longhaul_proto::wire::message::{Far, Follows, Placing, Request};
 
 use super::access::need;
+use super::request::Rest;
 use super::state_file::StateFile;
 use super::{ClientConfig, Daemon};
+use crate::session::allowed::Allowed;
 use crate::session::handshake::Shown;
 use crate::third_party::hex;
 use crate::workers::blocking;
@@ -57,11 +59,11 @@ pub(super) struct LentRights {
 }
 
 impl LentRights {
-    /// Refuses a request for anything else than the grant names. Neither claims nor orders are
-    /// lent.
+    /// Refuses a request for anything else than the grant names. Orders are not lent, and no claim
+    /// but the one that its issuer has signed, which its bearer does not show.
     pub(super) fn need_covered(&self, (request, shown): (&Request, &Shown)) -> Result<(), Fault> {
         let other = Reason::OtherRequest(self.grant.right);
-        let is_more = shown.claim.is_some() || shown.order.is_some();
+        let is_more = shown.claim.is_some() || shown.order.is_some() || shown.lends;
         let Request::Transfer(transfer) = request else { return Err(refused(other)) };
         let is_covered = match (&transfer.far, transfer.role, self.grant.right) {
             _ if is_more => return Err(refused(other)),
@@ -74,6 +76,13 @@ impl LentRights {
             }
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
+            }
+            // As above. These are the names of a shard, which go beneath the destination.
+            (Far::Destination { root, path, placing, .. }, Role::Sender, GrantRight::WriteListed(_)) => {
+                if shown.dataset.is_some() || transfer.dry_run {
+                    return Err(refused(other));
+                }
+                *placing == Placing::Beneath && self.grant.covers_destination(root, path)
             }
             _ => return Err(refused(other)),
         };
@@ -92,7 +101,7 @@ impl LentRights {
             let (root, rights) = daemon.root(issuer, &place.root)?;
             match self.grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => need(rights.read, "read", root),
-                GrantRight::Write => need(rights.create, "create", root),
+                GrantRight::Write | GrantRight::WriteListed(_) => need(rights.create, "create", root),
             }
         })
     }
@@ -100,6 +109,12 @@ impl LentRights {
     /// The digest of the list of names for which alone it is good. `None`: it is bound to none.
     pub(super) fn list(&self) -> Option<Hash32> {
         self.grant.list()
+    }
+
+    /// The claim by which alone its bearer publishes, as its issuer has signed it. `None`: none is
+    /// needed.
+    pub(super) fn claim(&self) -> Option<ShardClaim> {
+        self.grant.claim()
     }
 
     /// Refuses it again once the session has its place, for which it may have waited until an
@@ -183,6 +198,9 @@ impl Reason {
             Reason::TooMany => "its issuer has had too many of them carried out today".to_owned(),
             Reason::OtherRequest(GrantRight::Read | GrantRight::ReadListed(_)) => "it is for fetching alone".to_owned(),
             Reason::OtherRequest(GrantRight::Write) => "it is for sending alone".to_owned(),
+            Reason::OtherRequest(GrantRight::WriteListed(_)) => {
+                "it is for sending the names of a list, by its own claim, and for nothing else".to_owned()
+            }
             Reason::OtherPath => "it does not name what is asked for".to_owned(),
             Reason::OtherRun => "it is for another run".to_owned(),
             Reason::OtherList => "it is for another list of names".to_owned(),
@@ -195,6 +213,20 @@ impl Reason {
 pub(super) fn need_list(names: Option<&PathList>, digest: Hash32) -> Result<(), Fault> {
     let is_that = names.is_some_and(|names| list_digest(names) == digest);
     if is_that { Ok(()) } else { Err(refused(Reason::OtherList)) }
+}
+
+/// The entries that may come to a destination by a grant for the list with this digest, in a
+/// transfer of whose initiator this is the role. Only names of that list do, where the initiator
+/// sends; where it receives they stay in `rest`, as what is wanted.
+///
+/// # Errors
+/// See [`need_list`].
+pub(super) fn allowed(rest: &mut Rest, (role, list): (Role, Option<Hash32>)) -> Result<Allowed, Fault> {
+    let Some(digest) = list else { return Ok(Allowed::default()) };
+    need_list(rest.names.as_ref(), digest)?;
+    let names = rest.names.take_if(|_| role == Role::Sender);
+    let all = Allowed::default();
+    Ok(names.into_iter().fold(all, |all, names| all.named(RelPath::root(), Arc::new(names))))
 }
 
 fn refused(reason: Reason) -> Fault {
@@ -320,7 +352,9 @@ impl Daemon {
             let is_named = grant.sources.iter().any(|source| *source.root == **root);
             let rights = match grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => Rights { read: rights.read, ..Rights::default() },
-                GrantRight::Write => Rights { create: rights.create, modify: rights.modify, ..Rights::default() },
+                GrantRight::Write | GrantRight::WriteListed(_) => {
+                    Rights { create: rights.create, modify: rights.modify, ..Rights::default() }
+                }
             };
             is_named.then(|| (root.clone(), rights))
         };

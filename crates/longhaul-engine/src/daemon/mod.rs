@@ -14,9 +14,9 @@
 //! `grants` honours rights that clients lend to others; `order` fetches for a client from another
 //! daemon (`order_fetch`), or sends there (`order_send`), by sessions of `order_session`, where
 //! `dials` allows it, by the names of `order_list`; `order_places` bound how many of these are
-//! under way, `order_ends` remember how they ended, and its `follower` tells that client; `bearer`
-//! is whoever asks, by rights of its
-//! own or lent ones. `runs` lets a client take over from itself; `shares` divides the daemon's
+//! under way, `order_ends` remember how they ended, its `follower` tells that client, and
+//! `order_answers` are about orders without beginning one; `bearer` is whoever asks, by rights of
+//! its own or lent ones. `runs` lets a client take over from itself; `shares` divides the daemon's
 //! sessions, memory and listings among clients, `root_places` the sessions of a root and their
 //! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
 //! disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the rate of each
@@ -52,6 +52,7 @@ mod lobby;
 mod memory;
 mod notices;
 mod order;
+mod order_answers;
 mod order_ends;
 mod order_fetch;
 mod order_list;

@@ -16,7 +16,9 @@ use super::order::Carrying;
 use super::side::{self, Side};
 use crate::api::{Observer, Stop};
 use crate::client::connect::Dialling;
-use crate::session::course::SendCourse;
+use crate::client::wish::Wish;
+use crate::session::course::{ScanWish, SendCourse};
+use crate::session::expected_source::ExpectedSource;
 use crate::session::totals::Totals;
 
 /// The course of an order to send.
@@ -83,7 +85,13 @@ impl Carrying<'_> {
         };
         let (root, path) = (into.root.clone(), into.path.clone());
         let far = Far::Destination { root, path, placing, if_exists: into.if_exists };
-        let agreed = self.agree((&session.run, &admission), (Role::Sender, far.into()), dialling).await?;
+        let list = self.judged.list.as_ref();
+        // A grant that is for a list is for those names alone, and the destination hears them.
+        let wish = match list.filter(|_| self.judged.grant.list().is_some()) {
+            None => far.into(),
+            Some(list) => Wish::push_listed(far, list.names.clone()),
+        };
+        let agreed = self.agree((&session.run, &admission), (Role::Sender, wish), dialling).await?;
         if into.dataset.is_some() && dialling.sessions > 0 {
             course.offer_all_again();
         }
@@ -92,7 +100,10 @@ impl Carrying<'_> {
         let Admission { side: Side::Send(source, wanted, _), machinery, holdings, memory, .. } = admission else {
             return Err(side::contradiction());
         };
-        let source = tree.get_or_insert(source).clone();
+        let expected = list.map(|list| list.expected.clone());
+        let source = tree.get_or_insert_with(|| ExpectedSource::over(source, expected)).clone();
+        let names = list.map(|list| list.names.clone()).or(wanted.names);
+        let wanted = ScanWish { names, ..wanted };
         let plan = session.run.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
         let set_up = self.set_up(&holdings, memory, udp_lanes(&agreed.transfer));
         let sending = plan.sending(source, machinery, wanted, false);

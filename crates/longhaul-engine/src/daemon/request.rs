@@ -1,4 +1,5 @@
-//! Hears the rest of a pull's request: sources and names that did not fit its hello, part by part.
+//! Hears the rest of a request: sources and names of a pull that did not fit its hello, and names
+//! of a push whose grant is for a list, part by part.
 //!
 //! In: messages behind a hello. Out: all sources, the list of names, and the claim on the daemon's
 //! memory for them, which lasts as long as the session. Each part is claimed before it is kept and
@@ -10,7 +11,7 @@ use std::time::Duration;
 use longhaul_core::limits::{
     MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, PATH_BYTES_MAX, REQUEST_BYTES_MAX, SOURCE_COST_BYTES, SOURCES_MAX,
 };
-use longhaul_core::{Blame, ByteCount, Fault, FaultCode, PathList, hint};
+use longhaul_core::{Blame, ByteCount, Fault, FaultCode, Hash32, PathList, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{Far, FarSource, Follows, Request, Transfer};
@@ -42,6 +43,7 @@ pub(super) fn says_more(request: &Request) -> bool {
 }
 
 /// Hears the rest of a request, if there is one. Its sources are added to those of the hello.
+/// Names follow a push where the grant by which it is asked for is for a `list`.
 ///
 /// # Errors
 /// [`FaultCode::Busy`] when the daemon has no memory for it just now, [`FaultCode::Unsupported`]
@@ -49,18 +51,26 @@ pub(super) fn says_more(request: &Request) -> bool {
 /// `stop` when that is pulled.
 pub(super) async fn hear_rest(
     reader: &mut ReadHalf,
-    transfer: &mut Transfer,
+    (transfer, list): (&mut Transfer, Option<Hash32>),
     (memory, client): (&ClientShares, PublicKey),
     mut stop: Stop,
 ) -> Result<Rest, Fault> {
-    let Far::Sources { sources, follows, .. } = &mut transfer.far else { return Ok(Rest::default()) };
+    let mut none = Vec::new();
+    let (sources, follows) = match (&mut transfer.far, list) {
+        (Far::Sources { sources, follows: Follows::Names, .. }, _) if sources.len() != 1 => {
+            return Err(Fault::protocol("a list of names beneath another number of sources than one"));
+        }
+        (Far::Sources { sources, follows, .. }, _) => (sources, *follows),
+        (Far::Destination { .. }, Some(_)) => (&mut none, Follows::Names),
+        _ => return Ok(Rest::default()),
+    };
     if sources.len() > SOURCES_MAX {
         return Err(Fault::protocol("more sources in one message than there may be"));
     }
-    if *follows == Follows::Nothing {
+    if follows == Follows::Nothing {
         return Ok(Rest::default());
     }
-    let hearing = hear_parts(reader, sources, *follows, Costs::new(memory, client));
+    let hearing = hear_parts(reader, sources, follows, Costs::new(memory, client));
     tokio::select! {
         biased;
         code = stop.stopped() => Err(Fault::new(code, Blame::Local, "the session ends before its request was complete")),
@@ -74,9 +84,6 @@ async fn hear_parts(
     follows: Follows,
     mut costs: Costs<'_>,
 ) -> Result<Rest, Fault> {
-    if follows == Follows::Names && sources.len() != 1 {
-        return Err(Fault::protocol("a list of names beneath another number of sources than one"));
-    }
     costs.add(sources.iter().map(cost).sum())?;
     let (mut names, mut pace) = (PathList::default(), RequestPace::begin());
     loop {

@@ -137,7 +137,7 @@ async fn hear_out(
             }
             daemon.live.spare.freed();
         }
-        Ok((Admitted::Skills(skills), _)) => say_last(&mut control, Message::OrderSkills(skills)).await,
+        Ok((Admitted::Answer(answer), _)) => say_last(&mut control, *answer).await,
         Ok((Admitted::OrderEnd(end), _)) => end.tell(control, daemon.stop.clone()).await,
         // Nobody was refused: the client hung up, as one does that does not take this daemon's key.
         Err(_) if hung_up => {
@@ -172,7 +172,7 @@ async fn read_there(
 /// Whether more may come behind the first words. One of another version may say as much.
 fn says_more(heard: &Result<HeardRequest, Fault>) -> bool {
     let unspoken = |fault: &Fault| fault.code == FaultCode::Unsupported;
-    heard.as_ref().map_or_else(unspoken, |heard| request::says_more(&heard.request))
+    heard.as_ref().map_or_else(unspoken, |heard| heard.shown.order.is_some() || request::says_more(&heard.request))
 }
 
 /// Records a refusal: each one of a client, and of a stranger with a grant as many as of others.
@@ -462,7 +462,7 @@ async fn converse(link: ControlLink, admission: Admission, plan: Plan) -> Totals
     let Admission { side, measured, machinery: buffers, holdings, .. } = admission;
     match side {
         Side::Receive(destination, _) => {
-            let allowed = measured.map_or_else(Allowed::default, |measured| Allowed::one_file(measured.bytes));
+            let allowed = measured.map_or_else(|| holdings.allowed.clone(), |most| Allowed::one_file(most.bytes));
             let mut course = ReceiveCourse::after(holdings.place.committed_before());
             let appeared = destination.dataset.as_ref().map(|dataset| dataset.appeared());
             receiver::run(link, plan.receiving(destination, buffers, allowed), &mut course).await;

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Hash32, PathList, RelPath};
+use longhaul_core::{Hash32, PathList, RelPath, ShardClaim};
 
 use super::message::FarSource;
 
@@ -47,6 +47,20 @@ pub enum GrantRight {
     /// To read the names of a list beneath the one source, and nothing else there: its
     /// [`list_digest`].
     ReadListed(Hash32),
+    /// To write the names of a list beneath the one destination, and nothing else there, by one
+    /// claim.
+    WriteListed(ListedWrite),
+}
+
+/// The terms of a grant to write the names of a list. Its holder can change neither of them, as
+/// they are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedWrite {
+    /// The [`list_digest`] of the names.
+    pub list: Hash32,
+    /// The claim by which everything is published, with its fence and its id: the audience keeps it
+    /// as if the issuer had shown it. `None`: the destination keeps none.
+    pub claim: Option<ShardClaim>,
 }
 
 /// A grant as it travels: its bytes, and the issuer's Ed25519 signature in two halves.
@@ -139,24 +153,34 @@ impl Grant {
         let may_read = match self.right {
             GrantRight::Read => true,
             GrantRight::ReadListed(_) => self.sources.len() == 1 && sources.len() == 1,
-            GrantRight::Write => false,
+            GrantRight::Write | GrantRight::WriteListed(_) => false,
         };
         may_read && !sources.is_empty() && sources.iter().all(names)
     }
 
-    /// The digest of the list of names beneath the one source for which alone it is good. `None`:
-    /// it is good for all that lies there, or to write.
+    /// The digest of the list of names beneath the one source, or the one destination, for which
+    /// alone it is good. `None`: it is good for all that lies there.
     pub fn list(&self) -> Option<Hash32> {
         match self.right {
             GrantRight::ReadListed(digest) => Some(digest),
+            GrantRight::WriteListed(terms) => Some(terms.list),
             GrantRight::Read | GrantRight::Write => None,
+        }
+    }
+
+    /// The claim by which alone its holder publishes. `None`: it needs none.
+    pub fn claim(&self) -> Option<ShardClaim> {
+        match self.right {
+            GrantRight::WriteListed(terms) => terms.claim,
+            GrantRight::Read | GrantRight::ReadListed(_) | GrantRight::Write => None,
         }
     }
 
     /// Whether it is good to write there.
     pub fn covers_destination(&self, root: &str, path: &RelPath) -> bool {
         let is_there = |place: &FarSource| *place.root == *root && place.path == *path && !place.contents;
-        self.right == GrantRight::Write && self.sources.len() == 1 && self.sources.iter().all(is_there)
+        let may_write = matches!(self.right, GrantRight::Write | GrantRight::WriteListed(_));
+        may_write && self.sources.len() == 1 && self.sources.iter().all(is_there)
     }
 
     fn judge(&self, facts: &GrantFacts) -> Result<(), GrantFlaw> {
@@ -402,5 +426,48 @@ mod tests {
         let others =
             [Grant { right: GrantRight::Read, ..write.clone() }, Grant { right: GrantRight::Write, ..grant() }];
         assert!(others.iter().all(|grant| !grant.covers_destination("data", &path("a"))));
+    }
+
+    #[test]
+    fn a_grant_to_write_a_list_has_one_claim_that_no_byte_of_it_changes() {
+        let path = |path| RelPath::new(path).expect("a path");
+        let claim = ShardClaim { campaign: [5; 16], shard: 300, fence: 7, id: [6; 16] };
+        let terms = ListedWrite { list: [8; 32], claim: Some(claim) };
+        let listed = Grant { right: GrantRight::WriteListed(terms), sources: vec![source("a")], ..grant() };
+        assert_eq!(opened(&listed, FACTS), Ok(listed.clone()));
+        assert_eq!((listed.list(), listed.claim()), (Some([8; 32]), Some(claim)));
+        assert!(listed.covers_destination("data", &path("a")) && !listed.covers_destination("data", &path("b")));
+        assert!(!listed.covers(&[source("a")]), "it lends no reading");
+        for right in [GrantRight::Read, GrantRight::Write, GrantRight::ReadListed([8; 32])] {
+            assert_eq!(Grant { right, ..listed.clone() }.claim(), None, "{right:?}");
+        }
+        let none = ListedWrite { claim: None, ..terms };
+        let none = Grant { right: GrantRight::WriteListed(none), ..listed.clone() };
+        assert_eq!((opened(&none, FACTS), none.claim()), (Ok(none.clone()), None));
+        let signed = listed.signed(sign).expect("small");
+        let higher = ListedWrite { claim: Some(ShardClaim { fence: 8, ..claim }), ..terms };
+        let higher = Grant { right: GrantRight::WriteListed(higher), ..listed };
+        let forged = SignedGrant { body: higher.body(), ..signed };
+        assert_eq!(forged.open(&FACTS, verifies), Err(GrantFlaw::Forged));
+    }
+
+    #[test]
+    fn the_bytes_of_earlier_rights_stay_and_the_right_to_write_a_list_is_a_new_one() {
+        let at = 16 + 3 * 32;
+        let claim = Some(ShardClaim { campaign: [5; 16], shard: 1, fence: 2, id: [6; 16] });
+        for (right, bytes) in [
+            (GrantRight::Read, vec![0]),
+            (GrantRight::Write, vec![1]),
+            (GrantRight::ReadListed([8; 32]), [&[2][..], &[8; 32]].concat()),
+            (
+                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim }),
+                [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16]].concat(),
+            ),
+            (GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None }), [&[3][..], &[8; 32], &[0]].concat()),
+        ] {
+            let body = Grant { right, ..grant() }.body();
+            assert!(body[at..].starts_with(&bytes), "{right:?}");
+            assert_eq!(body[at + bytes.len()], 2, "the number of sources follows");
+        }
     }
 }

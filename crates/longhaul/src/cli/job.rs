@@ -21,8 +21,7 @@ pub enum JobVerb {
     #[command(mut_arg("dry_run", |arg| arg.hide(true)), mut_arg("manifest", |arg| arg.hide(true)))]
     #[command(mut_arg("progress", |arg| arg.hide(true)))]
     #[command(mut_arg("detach", |arg| arg.hide(true)), mut_arg("attach", |arg| arg.hide(true)))]
-    #[command(mut_arg("dialler", |arg| arg.hide(true)), mut_arg("stop", |arg| arg.hide(true)))]
-    #[command(mut_arg("also", |arg| arg.hide(true)))]
+    #[command(mut_arg("stop", |arg| arg.hide(true)), mut_arg("also", |arg| arg.hide(true)))]
     #[command(after_help = help::JOB_ADD)]
     Add(Box<JobAddArgs>),
     /// List a campaign's files and cut them into shards; with --shards, write lists instead, with

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, PathError, RelPath};
-use longhaul_engine::{Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, RemotePath, Settings};
+use longhaul_engine::{Dialler, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, RemotePath, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::location::host_port;
@@ -31,6 +31,13 @@ pub struct CampaignSpec {
     /// `None`: each appears when it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<DatasetName>,
+    /// The daemon that dials the other one, where both ends are at daemons.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    dialler: Dialler,
+}
+
+fn is_usual(dialler: &Dialler) -> bool {
+    *dialler == Dialler::default()
 }
 
 /// How the daemons of a campaign are met: places of keys, and never a key that is secret.
@@ -84,9 +91,11 @@ pub struct ShardBounds {
 }
 
 /// The version of the form. A program that knows no other one would have each file appear by
-/// itself, so that a campaign with a dataset has the next one.
+/// itself, so that a campaign with a dataset has the next one; and it would have the destination
+/// dial, so that one in which the source does has the one behind that.
 const SPEC_VERSION: u32 = 1;
 const SPEC_VERSION_OF_DATASET: u32 = 2;
+const SPEC_VERSION_OF_DIALLER: u32 = 3;
 
 impl CampaignSpec {
     /// The spec of these transfers.
@@ -97,14 +106,29 @@ impl CampaignSpec {
         bounds: ShardBounds,
     ) -> CampaignSpec {
         let (version, keys) = (SPEC_VERSION, CampaignKeys::default());
-        CampaignSpec { version, sources, to, settings, bounds, keys, dataset: None }
+        CampaignSpec { version, sources, to, settings, bounds, keys, dataset: None, dialler: Dialler::default() }
     }
 
     /// The same transfers, whose files appear together under a name, if there is one.
     #[must_use]
     pub fn as_dataset(self, dataset: Option<DatasetName>) -> CampaignSpec {
-        let version = if dataset.is_some() { SPEC_VERSION_OF_DATASET } else { SPEC_VERSION };
-        CampaignSpec { version, dataset, ..self }
+        CampaignSpec { dataset, ..self }.versioned()
+    }
+
+    /// The same transfers, in which this daemon dials the other one.
+    #[must_use]
+    pub fn dialled_by(self, dialler: Dialler) -> CampaignSpec {
+        CampaignSpec { dialler, ..self }.versioned()
+    }
+
+    /// The same with the version of what it has.
+    fn versioned(self) -> CampaignSpec {
+        let version = match (self.dialler, &self.dataset) {
+            (Dialler::Source, _) => SPEC_VERSION_OF_DIALLER,
+            (Dialler::Destination, Some(_)) => SPEC_VERSION_OF_DATASET,
+            (Dialler::Destination, None) => SPEC_VERSION,
+        };
+        CampaignSpec { version, ..self }
     }
 
     /// The same transfers, whose daemons are met with these keys.
@@ -139,8 +163,8 @@ impl CampaignSpec {
                 .hint_in_words("use the program that added the campaign, or a newer one")
         };
         let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))?;
-        if !(SPEC_VERSION..=SPEC_VERSION_OF_DATASET).contains(&version) {
-            let known = SPEC_VERSION_OF_DATASET;
+        if !(SPEC_VERSION..=SPEC_VERSION_OF_DIALLER).contains(&version) {
+            let known = SPEC_VERSION_OF_DIALLER;
             return Err(refused(format!("they have version {version}, and this program knows {known}")));
         }
         serde_json::from_slice(bytes).map_err(|error| refused(error.to_string()))
@@ -156,7 +180,10 @@ impl CampaignSpec {
                 JobSource::Remote(reach(host, *port), vec![RemotePath { slash: true, ..path.clone() }])
             }
         };
-        let Some(dataset) = &self.dataset else { return Some(Job::between(from, self.destination(&source.onto)?)) };
+        let Some(dataset) = &self.dataset else {
+            let job = Job::between(from, self.destination(&source.onto)?);
+            return Some(Job { dialler: self.dialler, ..job });
+        };
         let part = DatasetPart::Shard { onto: source.onto.clone() };
         Some(Job::between(from, self.destination(&RelPath::root())?).as_dataset(dataset.clone()).in_part(part))
     }
@@ -283,8 +310,8 @@ mod tests {
         let keys = CampaignKeys { identity: Some("/keys/mine".into()), trust_on_first_use: true, ..read.keys.clone() };
         let met = CampaignSpec::decode(&read.met_with(keys.clone()).encode().unwrap()).unwrap();
         assert_eq!(met.keys, keys);
-        let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":3");
-        assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 3"));
+        let newer = String::from_utf8(bytes).unwrap().replace("\"version\":1", "\"version\":4");
+        assert!(CampaignSpec::decode(newer.as_bytes()).unwrap_err().message.contains("version 4"));
         assert!(CampaignSpec::decode(b"{}").is_err());
     }
 
@@ -304,6 +331,18 @@ mod tests {
             let JobDestination::Local(to) = to else { panic!("it is of this host") };
             assert_eq!(to.path, Path::new("/to"));
         }
+    }
+
+    #[test]
+    fn a_campaign_whose_source_dials_has_a_version_of_its_own_and_others_keep_their_bytes() {
+        let usual = spec("/from").encode().unwrap();
+        assert_eq!(spec("/from").dialled_by(Dialler::Destination).encode().unwrap(), usual);
+        assert!(!String::from_utf8(usual).unwrap().contains("dialler"));
+        let bytes = spec("/from").as_dataset(None).dialled_by(Dialler::Source).encode().unwrap();
+        assert!(String::from_utf8(bytes.clone()).unwrap().contains("\"version\":3"));
+        let read = CampaignSpec::decode(&bytes).unwrap();
+        assert_eq!(read.job(0).unwrap().dialler, Dialler::Source);
+        assert_eq!(spec("/from").job(0).unwrap().dialler, Dialler::Destination);
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! it knows how. It signs nothing and gives no order.
 
 use longhaul_core::limits::PAGE_BYTES_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, hint};
+use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, ShardClaim, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
-use longhaul_proto::wire::grant::{GrantRight, list_digest};
+use longhaul_proto::wire::grant::{GrantRight, ListedWrite, list_digest};
 use longhaul_proto::wire::message::{
     ORDER_LIST_NAMES_MAX, OrderExpected, OrderListName, OrderListPart, OrderSkills, Request,
 };
@@ -35,6 +35,11 @@ impl<'n> OrderNames<'n> {
     /// The right to read them and nothing else.
     pub(super) fn right(&self) -> GrantRight {
         GrantRight::ReadListed(list_digest(self.names))
+    }
+
+    /// The right to write them, and nothing else, by this claim.
+    pub(super) fn right_to_write(&self, claim: Option<ShardClaim>) -> GrantRight {
+        GrantRight::WriteListed(ListedWrite { list: list_digest(self.names), claim })
     }
 
     /// The messages behind the order. The last one is marked as such.
@@ -71,14 +76,28 @@ impl<'n> OrderNames<'n> {
 /// # Errors
 /// [`FaultCode::Unsupported`] of one that does not, and the faults of the way there.
 pub(super) async fn need_lists(remote: &Remote) -> Result<PublicKey, Fault> {
-    let (key, skills) = skills(remote).await?;
+    let (key, skills) = skills(remote, Shown { asks_skills: true, ..Shown::default() }).await?;
     if skills.is_some_and(|skills| skills.lists) {
         return Ok(key);
     }
-    let why = format_args!("the daemon at {} does not know orders by a list of names", remote.reach);
-    Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why)
-        .about(&remote.reach)
-        .hint(hint::Program::UpdateBothDaemons))
+    Err(unknown(remote, "orders by a list of names"))
+}
+
+/// The key of a daemon that knows grants to write the names of a list by a claim that they lend.
+///
+/// # Errors
+/// See [`need_lists`].
+pub(super) async fn need_lending(remote: &Remote) -> Result<PublicKey, Fault> {
+    let (key, skills) = skills(remote, Shown { lends: true, ..Shown::default() }).await?;
+    if skills.is_some_and(|skills| skills.lists) {
+        return Ok(key);
+    }
+    Err(unknown(remote, "shards that the source sends by the claim of a mover"))
+}
+
+fn unknown(remote: &Remote, what: &str) -> Fault {
+    let why = format_args!("the daemon at {} does not know {what}", remote.reach);
+    Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(&remote.reach).hint(hint::Program::UpdateBothDaemons)
 }
 
 /// Refuses a daemon that cannot stop an order which was left.
@@ -86,7 +105,8 @@ pub(super) async fn need_lists(remote: &Remote) -> Result<PublicKey, Fault> {
 /// # Errors
 /// See [`need_lists`].
 pub(super) async fn need_stops(remote: &Remote) -> Result<(), Fault> {
-    if skills(remote).await?.1.is_some_and(|skills| skills.stops) {
+    let asked = Shown { asks_skills: true, ..Shown::default() };
+    if skills(remote, asked).await?.1.is_some_and(|skills| skills.stops) {
         return Ok(());
     }
     let why = format_args!("the daemon at {} does not know how to stop an order that was left", remote.reach);
@@ -95,13 +115,12 @@ pub(super) async fn need_stops(remote: &Remote) -> Result<(), Fault> {
         .hint(hint::Program::UpdateOrStopThere))
 }
 
-/// The key of a daemon, and what it knows to do with orders. `None`: an older build, which knows
-/// nothing of this.
-async fn skills(remote: &Remote) -> Result<(PublicKey, Option<OrderSkills>), Fault> {
+/// The key of a daemon, and what it knows to do with orders, as it is asked so. `None`: an older
+/// build, which knows nothing of this.
+async fn skills(remote: &Remote, asked: Shown) -> Result<(PublicKey, Option<OrderSkills>), Fault> {
     let Reached { mut control, ways: _ways } = connect(remote).await?;
     let hello = handshake::hello(Request::Roots, Units::Any);
-    let hello = Shown { asks_skills: true, ..Shown::default() }.announced_by(hello);
-    write_message(&mut control.writer, &hello).await?;
+    write_message(&mut control.writer, &asked.announced_by(hello)).await?;
     match handshake::answer(&mut control.reader).await? {
         Message::OrderSkills(skills) => Ok((control.peer_key, Some(skills))),
         Message::Listing(_) => Ok((control.peer_key, None)),

@@ -1,8 +1,8 @@
 //! Tests of which grants are honoured, and for what.
 
-use longhaul_core::{ChunkSize, RelPath, Word};
+use longhaul_core::{ChunkSize, DatasetName, Entry, EntryKind, Inode, Meta, RelPath, Word};
 use longhaul_net::Identity;
-use longhaul_proto::wire::grant::GrantRight;
+use longhaul_proto::wire::grant::{GrantRight, ListedWrite};
 use longhaul_proto::wire::message::{FarSource, Flow, Order, Placing, Transfer};
 
 use super::super::admission::Admitted;
@@ -226,6 +226,62 @@ fn a_grant_to_write_lends_its_one_place_and_neither_reading_nor_a_claim() {
         covered(asked(pull(vec![source("x", false)])), &plain),
     ];
     assert_eq!(found, [true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn a_grant_to_write_a_list_lends_its_one_claim_and_its_bearer_shows_none() {
+    let scene = Scene::new();
+    let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
+    let terms = ListedWrite { list: [7; 32], claim: Some(claim) };
+    let grant = Grant { right: GrantRight::WriteListed(terms), ..scene.grant() };
+    let lent = scene.shown(&grant).unwrap_or_else(|reason| panic!("{reason:?}"));
+    let write = Rights { create: true, modify: true, ..Rights::default() };
+    assert_eq!(lent.client.roots, BTreeMap::from([("data".to_owned(), write)]));
+    assert_eq!((lent.list(), lent.claim()), (Some([7; 32]), Some(claim)));
+    let push = |path: &str, placing: Placing| {
+        let FarSource { root, path, .. } = source(path, false);
+        let far = Far::Destination { root, path, placing, if_exists: Default::default() };
+        Transfer { run: [9; 16], far, ..transfer(Flow::default()) }
+    };
+    let beneath = || push("x", Placing::Beneath);
+    let covered = |transfer: Transfer, shown: &Shown| lent.need_covered((&asked(transfer), shown)).is_ok();
+    let plain = Shown::default();
+    let claims = |claim: ShardClaim| Shown { claim: Some(claim), ..Shown::default() };
+    let found = [
+        covered(beneath(), &plain),
+        covered(push("x/y", Placing::Beneath), &plain),
+        covered(push("x", Placing::Named), &plain),
+        covered(Transfer { run: [8; 16], ..beneath() }, &plain),
+        covered(Transfer { dry_run: true, ..beneath() }, &plain),
+        covered(beneath(), &claims(claim)),
+        covered(beneath(), &claims(ShardClaim { fence: 4, ..claim })),
+        covered(beneath(), &Shown { lends: true, ..claims(claim) }),
+        covered(beneath(), &Shown { dataset: DatasetName::new("run-7").ok(), ..Shown::default() }),
+        covered(pull(vec![source("x", false)]), &plain),
+    ];
+    assert_eq!(found, [true, false, false, false, false, false, false, false, false, false]);
+}
+
+#[test]
+fn of_a_push_by_a_list_no_other_name_may_come_and_of_a_pull_the_names_are_kept() {
+    let path = |path: &str| RelPath::new(path).expect("a path");
+    let list = PathList::new(&[path("a"), path("d/b")]);
+    let digest = list_digest(&list);
+    let rest = || Rest { names: Some(list.clone()), ..Rest::default() };
+    let code = |mut rest: Rest, digest| allowed(&mut rest, (Role::Sender, Some(digest))).err().map(|fault| fault.code);
+    assert_eq!(code(rest(), digest), None);
+    assert_eq!([code(rest(), [1; 32]), code(Rest::default(), digest)], [Some(FaultCode::Denied); 2]);
+    let mut pulled = rest();
+    assert!(allowed(&mut pulled, (Role::Receiver, Some(digest))).is_ok() && pulled.names.is_some());
+    let pushed = allowed(&mut rest(), (Role::Sender, Some(digest))).unwrap_or_else(|fault| panic!("{fault}"));
+    let may_come =
+        |name: &str, kind| pushed.clone().check(&[Entry { path: path(name), kind, meta: Meta::default() }]).is_ok();
+    let file = |name| may_come(name, EntryKind::File { len: 1, sparse: false, inode: Inode::default() });
+    assert_eq!([file("a"), file("d/b"), may_come("d", EntryKind::Dir)], [true; 3]);
+    assert_eq!([file("b"), file("d"), file("d/c"), may_come("e", EntryKind::Dir)], [false; 4]);
+    let mut any = allowed(&mut Rest::default(), (Role::Sender, None)).unwrap_or_else(|fault| panic!("{fault}"));
+    let entry = Entry { path: path("z"), kind: EntryKind::Dir, meta: Meta::default() };
+    assert!(any.check(&[entry]).is_ok(), "a push by no list brings what it likes");
 }
 
 #[test]

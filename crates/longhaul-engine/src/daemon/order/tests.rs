@@ -1,7 +1,7 @@
 //! Tests of where an order may lead, and of what is asked of a name server for it.
 
-use longhaul_core::{RelPath, Rights, Word};
-use longhaul_proto::wire::grant::GrantRight;
+use longhaul_core::{DatasetName, RelPath, Rights, Word};
+use longhaul_proto::wire::grant::{GrantRight, ListedWrite};
 use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing, Request};
 
 use super::super::bearer::Bearer;
@@ -150,11 +150,16 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
         if_exists: Default::default(),
         dataset: None,
     };
+    let terms = ListedWrite { list: [7; 32], claim: None };
+    let staged = OrderPlace { dataset: DatasetName::new("run-7").ok(), ..place("data", "x") };
     for (right, into) in [
         (GrantRight::Write, None),
         (GrantRight::Read, Some(place("data", "x"))),
         (GrantRight::Write, Some(place("data", "x/y"))),
         (GrantRight::Write, Some(place("other", "x"))),
+        (GrantRight::WriteListed(terms), None),
+        (GrantRight::WriteListed(terms), Some(place("data", "x/y"))),
+        (GrantRight::WriteListed(terms), Some(staged)),
     ] {
         let signed = Grant { right, ..grant() }.signed(|bytes| scene.issuer.sign(bytes)).expect("small");
         let order = Order { grant: signed, into, ..order("127.0.0.1", 99) };

@@ -1,9 +1,9 @@
 //! Tests of requests in parts: which parts are taken in, what memory they cost, and which are
 //! refused.
 
-use longhaul_core::{ChunkSize, Preserve, RelPath, Role, Word, hint};
+use longhaul_core::{ChunkSize, IfExists, Preserve, RelPath, Role, Word, hint};
 use longhaul_net::Identity;
-use longhaul_proto::wire::message::{Flow, Protect, RequestPart};
+use longhaul_proto::wire::message::{Flow, Placing, Protect, RequestPart};
 use tokio::io::{AsyncWriteExt, duplex};
 
 use super::*;
@@ -68,7 +68,7 @@ async fn heard_slowly(
     };
     tokio::select! {
         () = telling => panic!("it hears on"),
-        rest = hear_rest(&mut reader, transfer, (memory, client), stop) => rest,
+        rest = hear_rest(&mut reader, (transfer, None), (memory, client), stop) => rest,
     }
 }
 
@@ -182,4 +182,28 @@ async fn names_that_come_in_drops_are_refused_at_the_first() {
     let fault = heard_slowly(&memory, &mut pull(Follows::Names), (0..26).map(drop).collect()).await;
     assert_eq!(fault.err().expect("refused").code, FaultCode::Protocol);
     assert_eq!(begun.elapsed().as_secs(), 8);
+}
+
+#[tokio::test]
+async fn names_follow_a_push_whose_grant_is_for_a_list_and_no_other_push() {
+    let far = Far::Destination {
+        root: Word::try_from("data").expect("a word"),
+        path: RelPath::root(),
+        placing: Placing::Beneath,
+        if_exists: IfExists::Fail,
+    };
+    let mut push = Transfer { role: Role::Sender, far, ..pull(Follows::Nothing) };
+    let (here, mut there) = duplex(64 << 10);
+    let mut reader: ReadHalf = Box::new(here);
+    there.write_all(&Message::RequestPart(names(b"a\0b\0", true)).encode()).await.expect("said");
+    let (memory, client) = (memory(16 * MIB), Identity::generate().expect("a key").public());
+    let stop = || Stop::new().1;
+    let rest = hear_rest(&mut reader, (&mut push, None), (&memory, client), stop()).await;
+    assert_eq!(rest.ok().and_then(|rest| rest.names), None, "nothing is heard");
+    let rest = hear_rest(&mut reader, (&mut push, Some([7; 32])), (&memory, client), stop()).await;
+    let list = PathList::new(&["a", "b"].map(|name| RelPath::new(name).expect("a path")));
+    assert_eq!(rest.ok().and_then(|rest| rest.names), Some(list));
+    there.write_all(&Message::RequestPart(sources(1, true)).encode()).await.expect("said");
+    let rest = hear_rest(&mut reader, (&mut push, Some([7; 32])), (&memory, client), stop()).await;
+    assert_eq!(rest.err().map(|fault| fault.code), Some(FaultCode::Protocol), "a push has no sources");
 }

@@ -13,8 +13,8 @@ use longhaul_core::{Blame, DatasetName, DatasetPart, Fault, FaultCode, Hash32, P
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::SignedGrant;
 use longhaul_proto::wire::message::{
-    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_ORDER, CAP_ORDER_SKILLS, CAP_READING, CAP_REMOVAL,
-    CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request, Transfer, Welcome,
+    CAP_BY_GRANT, CAP_CLAIM, CAP_DATASET, CAP_DATASET_PART, CAP_LENDS_CLAIM, CAP_ORDER, CAP_ORDER_SKILLS, CAP_READING,
+    CAP_REMOVAL, CAP_WHEREABOUTS, Far, Follows, Hello, Order, Request, Transfer, Welcome,
 };
 
 use super::{answer, unexpected};
@@ -44,6 +44,9 @@ pub(crate) struct Shown {
     pub(crate) reads: bool,
     /// Whether it asks what is known here to do with orders, and for no roots.
     pub(crate) asks_skills: bool,
+    /// Whether it lends a claim by a grant: it asks whether that is known here, and for no roots;
+    /// or it has the claim kept that it shows, and sends nothing.
+    pub(crate) lends: bool,
     /// The digest of the list of names that its grant is for, once that was honoured. `None`: it is
     /// bound to none. No message says it.
     pub(crate) list: Option<Hash32>,
@@ -63,7 +66,8 @@ impl Shown {
         let part = if self.part.is_some() { CAP_DATASET_PART } else { 0 };
         let reads = if self.reads { CAP_READING } else { 0 };
         let skills = if self.asks_skills { CAP_ORDER_SKILLS } else { 0 };
-        let announced = claim | dataset | part | order | removes | locates | reads | skills;
+        let lends = if self.lends { CAP_LENDS_CLAIM } else { 0 };
+        let announced = claim | dataset | part | order | removes | locates | reads | skills | lends;
         match hello {
             Message::Hello(hello) => Message::Hello(Hello { caps: hello.caps | announced, ..hello }),
             other => other,
@@ -72,7 +76,9 @@ impl Shown {
 
     /// How long the answer is waited for, where an acceptor has so much more to do before.
     pub(crate) fn patience(&self, more: Option<Duration>) -> Duration {
-        super::patience([more, self.claim.map(|_| super::CLAIM_KEPT)])
+        let lends = |grant: &SignedGrant| grant.read().is_ok_and(|grant| grant.claim().is_some());
+        let keeps = self.claim.is_some() || self.grant.as_ref().is_some_and(lends);
+        super::patience([more, keeps.then_some(super::CLAIM_KEPT)])
     }
 
     /// The messages around a hello, with that.
@@ -121,7 +127,11 @@ pub(super) async fn hear_shown(reader: &mut ReadHalf, caps: u64, request: &Reque
     let locates = caps & CAP_WHEREABOUTS != 0 && matches!(request, Request::List { .. });
     let reads = caps & CAP_READING != 0 && matches!(request, Request::List { .. });
     let asks_skills = caps & CAP_ORDER_SKILLS != 0 && matches!(request, Request::Roots);
-    Ok(Shown { claim, dataset, part, order, removes, locates, reads, asks_skills, ..Shown::default() })
+    let lends = caps & CAP_LENDS_CLAIM != 0 && (claim.is_some() || matches!(request, Request::Roots));
+    if lends && (order.is_some() || dataset.is_some()) {
+        return Err(Fault::protocol("a claim that is only to be kept, beside something that is to be done"));
+    }
+    Ok(Shown { claim, dataset, part, order, removes, locates, reads, asks_skills, lends, ..Shown::default() })
 }
 
 /// Reads the claim that a hello announces. Only a destination keeps one, and none in a dry run.
@@ -221,6 +231,10 @@ mod tests {
             assert_eq!(heard(&shown, memory(), false).await, Err(FaultCode::Protocol));
         }
         assert_eq!(heard(&Shown::default(), memory(), false).await, Ok(Shown::default()));
+        let kept = Shown { claim: Some(CLAIM), lends: true, ..Shown::default() };
+        assert_eq!(heard(&kept, push(), false).await, Ok(kept.clone()));
+        let orders = Shown { order: Some(Box::new(self::order())), ..kept };
+        assert_eq!(heard(&orders, push(), false).await, Err(FaultCode::Protocol), "it keeps a claim alone");
         let alone = Shown { part: Some(DatasetPart::Commit), ..Shown::default() };
         assert_eq!(heard(&alone, push(), false).await, Err(FaultCode::Protocol), "of no campaign");
     }

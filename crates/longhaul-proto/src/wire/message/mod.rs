@@ -256,6 +256,8 @@ messages! {
     57 OrderSkills(OrderSkills) Page,
     /// Initiator, once it is told that an order which it left goes on: it shall not.
     58 OrderStop(OrderStop) Verdict,
+    /// Acceptor, in answer to a push whose hello says that it only shows its claim: that is kept.
+    59 ClaimKept(ClaimKept) Verdict,
 }
 
 impl Message {

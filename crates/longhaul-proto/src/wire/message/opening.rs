@@ -20,8 +20,8 @@ pub struct Hello {
     /// [`CAP_TAKES_UNASKED`](super::CAP_TAKES_UNASKED), [`CAP_CLAIM`], [`CAP_DATASET`],
     /// [`CAP_DATASET_PART`],
     /// [`CAP_LEAVES_QUIC`], [`CAP_REPLACED`], [`CAP_REMOVAL`](super::CAP_REMOVAL),
-    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS), [`CAP_READING`](super::CAP_READING); unknown
-    /// ones mean nothing.
+    /// [`CAP_WHEREABOUTS`](super::CAP_WHEREABOUTS), [`CAP_READING`](super::CAP_READING),
+    /// [`CAP_LENDS_CLAIM`](super::CAP_LENDS_CLAIM); unknown ones mean nothing.
     pub caps: u64,
     /// The initiator's request.
     pub request: Request,

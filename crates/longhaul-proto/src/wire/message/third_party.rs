@@ -29,6 +29,14 @@ pub const CAP_BY_GRANT: u64 = 1 << 22;
 /// [`OrderSkills`], any other with a listing.
 pub const CAP_ORDER_SKILLS: u64 = 1 << 28;
 
+/// Bit of [`Hello::caps`](super::Hello::caps), of an initiator that lends a claim by a grant.
+/// Beside a request to list roots it asks as [`CAP_ORDER_SKILLS`] does: an acceptor that answers
+/// with [`OrderSkills`] to this bit alone knows grants to write a list. Beside
+/// [`CAP_CLAIM`](super::CAP_CLAIM) in a push, the claim is to be kept and nothing is sent: an
+/// acceptor that knows the bit answers with [`ClaimKept`], an older one with a
+/// [`Welcome`](super::Welcome), upon which the initiator ends the conversation.
+pub const CAP_LENDS_CLAIM: u64 = 1 << 29;
+
 /// An order to fetch the sources of a grant from the daemon that it is for; or to send there what
 /// is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +124,16 @@ pub struct OrderSkills {
 pub struct OrderStop {
     /// The name of the order.
     pub id: [u8; 16],
+}
+
+/// The claim that a push has shown which sends nothing is kept: none of a lower fence publishes
+/// there any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimKept {
+    /// The shard of the claim.
+    pub shard: u64,
+    /// Its fence.
+    pub fence: u64,
 }
 
 /// An order was taken: the acceptor begins to carry it out.

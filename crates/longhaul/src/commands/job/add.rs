@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath, units};
-use longhaul_engine::Settings;
+use longhaul_engine::{Dialler, Settings};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{
     Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
@@ -138,12 +138,9 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if transfer.output.manifest.is_some() {
         return refuse("a campaign has a sealed manifest of its own", "leave --manifest out");
     }
-    let OutputOptions { detach, attach, dialler, .. } = &transfer.output;
-    if *detach || attach.is_some() || dialler.is_some() {
-        return refuse(
-            "movers follow what they move to its end, and the destination dials",
-            "leave --detach, --attach and --dialler out",
-        );
+    let OutputOptions { detach, attach, .. } = &transfer.output;
+    if *detach || attach.is_some() {
+        return refuse("movers follow what they move to its end", "leave --detach and --attach out");
     }
     if !transfer.writes.also.is_empty() {
         return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
@@ -176,8 +173,12 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     }
     refuse_overlap(&sources)?;
     let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
+    let dialler = settings.third_party.dialler;
     if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
         refuse_between(&settings)?;
+    } else if dialler != Dialler::default() {
+        let why = "--dialler is for campaigns from one daemon to another, and movers take part in this one";
+        return Err(Error::Combination { why, hint: "leave it out" });
     }
     let mut engine = settings.engine;
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
@@ -190,7 +191,8 @@ fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resul
     }
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
-    Ok(CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes }).as_dataset(settings.dataset))
+    let spec = CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes });
+    Ok(spec.as_dataset(settings.dataset).dialled_by(dialler))
 }
 
 /// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard
@@ -228,6 +230,23 @@ fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
     if settings.engine.metadata.accounts != Default::default() {
         let why = "a mapping of accounts is applied at a host that sends or receives, and this one does neither";
         return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
+    }
+    if settings.third_party.dialler == Dialler::Source {
+        refuse_sent(settings)?;
+    }
+    Ok(())
+}
+
+/// Refuses what a daemon cannot do at another one by the rights that it is lent there to send.
+fn refuse_sent(settings: &TransferSettings) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    if settings.dataset.is_some() {
+        let why = "a dataset of a campaign is not staged by a daemon that sends by a grant (--dialler source)";
+        return refuse(why, "leave one of them out");
+    }
+    if settings.engine.if_exists == IfExists::Verify {
+        let why = "comparing digests needs the right to read at the destination, which the source is not lent";
+        return refuse(why, "leave --dialler source out, or choose another --if-exists");
     }
     Ok(())
 }
