@@ -256,7 +256,7 @@ fn a_verifier_that_mends_is_given_shards_with_bad_files_of_its_kinds_that_are_fr
         bench.note(&VerifyNews { bad, ..read(&given, id, FILES, VerifyNext::IsThrough) });
         order.push(given.shard.id);
     }
-    let mut mend = |bench: &mut Bench, id: u8, after| {
+    let mend = |bench: &mut Bench, id: u8, after| {
         let ask = VerifyAsk { campaign, cycle: CYCLE, begun: Micros(0), id: ClaimId([id; 16]) };
         bench.store.transact(|rows| take_to_mend(rows, &ask, (after, &[BadKind::Lost, BadKind::Damaged]))).unwrap()
     };
