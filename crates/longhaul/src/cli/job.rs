@@ -267,10 +267,14 @@ pub struct JobRunArgs {
 /// The arguments of `job verify` that have it copy bad files anew.
 #[derive(Debug, Args)]
 pub struct JobMendArgs {
-    /// Copy bad files of these kinds anew, where a copy has the digest that is recorded: lost,
-    /// damaged, unread [default: lost,damaged]
-    #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, default_missing_value = "lost,damaged")]
-    pub mend: Option<OsString>,
+    /// Copy lost and damaged files anew, each only if the copy has the digest that is recorded;
+    /// what stood under its name is kept
+    #[arg(long)]
+    pub mend: bool,
+    /// Copy bad files of these kinds anew, parted by commas: lost, damaged, unread; implies --mend
+    /// [default: lost,damaged]
+    #[arg(long, value_name = "KINDS")]
+    pub mend_kinds: Option<OsString>,
     /// Take copies from this directory, of this host or at a daemon, which has the names that DEST
     /// has; may be repeated: each is asked for what those before it did not give; implies --mend
     /// [default: the campaign's own sources]

@@ -25,8 +25,8 @@ pub(super) fn orders(
     (named, at): (&mut Named, Option<&Path>),
     (given, queue, context): (&Keys, &QueuePlace, Context),
 ) -> Result<Option<MendOrders>, Error> {
-    let kinds = parsed("mend", &args.mend, kinds)?;
-    if kinds.is_none() && args.mend_from.is_empty() {
+    let kinds = parsed("mend-kinds", &args.mend_kinds, kinds)?;
+    if !args.mend && kinds.is_none() && args.mend_from.is_empty() {
         return match &args.mend_dir {
             None => Ok(None),
             Some(_) => Err(Error::Combination {

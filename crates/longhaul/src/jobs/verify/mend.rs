@@ -89,6 +89,11 @@ impl Verifier {
         found.bad.extend(candidates.into_iter().map(|candidate| candidate.unmended(why.as_ref())));
         Some(found)
     }
+
+    /// The campaign's destination.
+    fn destination(&self, orders: &MendOrders) -> CampaignPlace {
+        self.orders.at.clone().map_or_else(|| orders.spec.to.clone(), CampaignPlace::Here)
+    }
 }
 
 impl Mending<'_> {
@@ -135,14 +140,8 @@ impl Mending<'_> {
         Ok(vec![source.top.clone()])
     }
 
-    /// The campaign's destination.
-    fn destination(&self) -> CampaignPlace {
-        let at = self.verifier.orders.at.clone();
-        at.map_or_else(|| self.orders.spec.to.clone(), CampaignPlace::Here)
-    }
-
     async fn staging(&self) -> Result<Staging, Fault> {
-        let (named, dest) = (self.orders.dir.clone(), self.destination());
+        let (named, dest) = (self.orders.dir.clone(), self.verifier.destination(self.orders));
         let manifests = self.verifier.shelf.manifest(self.given.campaign.key, 0);
         blocking(move || match (named, dest) {
             (Some(dir), _) => Staging::make(&dir),
@@ -198,7 +197,7 @@ impl Mending<'_> {
             return Ok(());
         }
         let plan = PlanName { digest: *blake3::hash(&self.id.0).as_bytes(), made: seconds_now() };
-        let (dest, onto) = (self.destination(), self.files.onto().clone());
+        let (dest, onto) = (self.verifier.destination(self.orders), self.files.onto().clone());
         let credentials = match dest {
             CampaignPlace::Here(_) => None,
             CampaignPlace::Daemon { .. } => Some(self.key().await?),
@@ -255,7 +254,7 @@ impl Mending<'_> {
     /// Has the copies go under their names, where nothing is replaced.
     async fn put(&self, candidates: &mut [Candidate], staging: &Staging) -> Result<(), Fault> {
         let trees: BTreeSet<usize> = candidates.iter().filter_map(Candidate::staged).collect();
-        let dest = self.destination().at(self.files.onto());
+        let dest = self.verifier.destination(self.orders).at(self.files.onto());
         let dest = dest.map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error))?;
         for at in trees {
             let names: Vec<_> =

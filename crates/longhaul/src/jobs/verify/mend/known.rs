@@ -11,12 +11,14 @@ use longhaul_core::Fault;
 use longhaul_jobs::queue::{VerifyAsk, VerifyNext, VerifyShard, take_to_mend};
 use longhaul_jobs::{ClaimId, Micros, ShardId};
 
+use super::staging::Staging;
 use crate::jobs::mover::{Halt, random};
+use crate::jobs::spec::CampaignPlace;
 use crate::jobs::verify::batch::BatchFindings;
 use crate::jobs::verify::news::{ShardRead, ShardReadEnd, VerifyEnd};
 use crate::jobs::verify::orders::MendOrders;
 use crate::jobs::verify::trials::VerifyTrials;
-use crate::jobs::verify::{Verifier, news_of};
+use crate::jobs::verify::{Verifier, blocking, news_of};
 
 impl Verifier {
     /// Mends what is known to be bad, shard by shard, if the verifier was told to. Each shard is
@@ -31,6 +33,9 @@ impl Verifier {
         stopping: &mut Halt,
     ) -> Result<(), Fault> {
         let Some(orders) = &self.orders.mend else { return Ok(()) };
+        if let CampaignPlace::Here(dest) = self.destination(orders) {
+            blocking(move || Staging::clear_at(&dest)).await?;
+        }
         let mut after = ShardId(0);
         while stopping.borrow().is_none() {
             let (id, kinds) = (ClaimId(random()?), orders.kinds.clone());

@@ -46,6 +46,14 @@ impl Staging {
         }
     }
 
+    /// Removes what killed processes have left in that of longhaul at the top of a destination.
+    pub(super) fn clear_at(dest: &Path) {
+        let shelf = dest.join(SHELF_NAME);
+        if std::fs::symlink_metadata(&shelf).is_ok_and(|found| found.is_dir()) {
+            let _ = remove_left(&shelf);
+        }
+    }
+
     fn made(parent: &Path) -> io::Result<Staging> {
         match DirBuilder::new().mode(0o700).create(parent) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
