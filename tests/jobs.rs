@@ -7,6 +7,7 @@ mod dataset;
 mod fleet;
 mod hooks;
 mod leaders;
+mod mend;
 mod page;
 mod sites;
 mod verify;

@@ -106,7 +106,7 @@ impl Mending<'_> {
         let trees = self.trees()?;
         let staging = self.staging().await?;
         self.fetch(candidates, (&trees, &staging)).await?;
-        self.make_way(candidates, found).await?;
+        self.make_way(candidates, found).await;
         self.put(candidates, &staging).await?;
         self.read_back(candidates, (&trees, found)).await
     }
@@ -188,10 +188,18 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// Moves aside what stands under the names, as it was found: each file is looked at, read once
-    /// more, and moved by the facts of that look.
-    async fn make_way(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) -> Result<(), Fault> {
-        let is_standing = |one: &Candidate| one.staged().is_some() && one.found.kind != BadKind::Lost;
+    /// Moves aside what stands under the names. Where that fails, names under which nothing stands
+    /// are given their files all the same.
+    async fn make_way(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) {
+        let Err(fault) = self.move_aside(candidates, found).await else { return };
+        for candidate in candidates.iter_mut().filter(|one| is_standing(one)) {
+            candidate.give_up(format_args!("it could not be moved aside: {}", fault.message));
+        }
+    }
+
+    /// Moves files aside as they were found: each is looked at, read once more, and moved by the
+    /// facts of that look.
+    async fn move_aside(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) -> Result<(), Fault> {
         let names: Vec<_> = candidates.iter().filter(|one| is_standing(one)).map(|one| one.path().clone()).collect();
         if names.is_empty() {
             return Ok(());
@@ -367,6 +375,11 @@ impl Mending<'_> {
         let (ring, keys) = (Arc::clone(&self.verifier.keys), self.orders.spec.keys.clone());
         blocking(move || ring.credentials(&keys)).await?
     }
+}
+
+/// Whether something has the name of a candidate, whose copy is there.
+fn is_standing(candidate: &Candidate) -> bool {
+    candidate.staged().is_some() && candidate.found.kind != BadKind::Lost
 }
 
 /// Whether a file that was damaged or could not be read is so still.
