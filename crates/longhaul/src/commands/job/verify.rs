@@ -40,7 +40,7 @@ pub(super) fn run(
     let place = queue_place(&args.campaign.queue.queue, context)?;
     let orders = orders(args, &named)?;
     let mend = mend::orders(&args.mend, (&mut named, orders.at.as_deref()), (&given, &place, context))?;
-    let (cycle, budget, mends) = (orders.cycle, orders.budget, mend.is_some());
+    let (cycle, budget) = (orders.cycle, orders.budget);
     let orders = VerifyOrders { mend, ..orders };
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
@@ -60,12 +60,12 @@ pub(super) fn run(
     });
     // What was read is recorded, and the next run goes on there.
     end.early.filter(|code| *code != FaultCode::TimedOut).into_iter().for_each(|code| telling.exits(code.into()));
-    let mended = mends.then_some(end.mended);
     let id = named.id;
     let campaign = named.figures()?.campaign;
     let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
     let pace = pace(figures.sums.total.bytes, cycle, budget);
-    let told = VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed: end.failed, mended };
+    let VerifyEnd { failed, mended, .. } = end;
+    let told = VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed, mended };
     telling.verified(&told);
     Ok(telling.end())
 }

@@ -340,8 +340,8 @@ pub(super) struct JobVerifyBody<'a> {
     pub(super) pace: JobPaceBody,
     /// Files that are known to be bad, by kind.
     pub(super) bad: Vec<JobBadSumBody>,
-    /// Files that this run has copied anew. Null without `--mend`.
-    pub(super) mended: Option<JobAmountBody>,
+    /// The part that was bad, and that this run has copied anew.
+    pub(super) mended: JobAmountBody,
 }
 
 /// The pace of a rolling verification.

@@ -30,8 +30,8 @@ pub struct VerifyTold<'a> {
     pub pace: Pace,
     /// The code of the first shard that could not be read.
     pub failed: Option<FaultCode>,
-    /// Files that were copied anew. `None`: nothing was to be.
-    pub mended: Option<Amount>,
+    /// Files that were copied anew.
+    pub mended: Amount,
 }
 
 impl<W: Write> JobTelling<W> {
@@ -132,7 +132,7 @@ impl<W: Write> JobTelling<W> {
                     suffices: pace.suffices,
                 },
                 bad,
-                mended: told.mended.map(Into::into),
+                mended: told.mended.into(),
             };
             return self.event(|lines| lines.say("job_verify", body));
         }
@@ -144,8 +144,8 @@ impl<W: Write> JobTelling<W> {
         for sum in bad {
             self.pair(sum.kind, &units::count(sum.files, "file"));
         }
-        if let Some(mended) = told.mended {
-            self.pair("mended", &amount(mended));
+        if told.mended.files > 0 {
+            self.pair("mended", &amount(told.mended));
         }
     }
 }
