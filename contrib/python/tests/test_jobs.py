@@ -211,8 +211,9 @@ def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
     assert [(bad.kind, bad.files) for bad in verified.figures.bad] == [("lost", 1)]
 
     verified = jobs.verify(campaign, mend=True, mend_kinds=["lost"], queue=queue)
-    assert verified.complete and [(file.path, file.kind, file.kept) for file in verified.mended] == [("a", "lost", None)]
-    assert verified.mended[0].from_.endswith("data") and verified.figures.mended.files == 1
+    (mended,) = verified.mended
+    assert verified.complete and (mended.path, mended.kind, mended.kept) == ("a", "lost", None)
+    assert mended.from_.endswith("run7") and verified.figures.mended.files == 1
 
 
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:
