@@ -193,10 +193,13 @@ fn a_file_that_somebody_restored_or_rewrote_meanwhile_is_not_touched() {
         let now = fs::metadata(&to).unwrap();
         assert_eq!((now.ino(), now.mtime(), now.len()), (written.ino(), written.mtime(), written.len()), "{outcome}");
         let found = bad(outcome.events_of("job_bad_file"));
-        assert_eq!(found.iter().map(|(_, kind, _)| kind.as_str()).collect::<Vec<_>>(), match restores {
-            true => vec![],
-            false => vec!["changed"],
-        });
+        assert_eq!(
+            found.iter().map(|(_, kind, _)| kind.as_str()).collect::<Vec<_>>(),
+            match restores {
+                true => vec![],
+                false => vec!["changed"],
+            }
+        );
     }
 }
 

@@ -139,7 +139,8 @@ impl Verifier {
         loop {
             let batch = files.batch(read.reached, self.batch_bytes());
             let told = (&mut *read, &mut *trials);
-            if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await? {
+            if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await?
+            {
                 return Ok(ended);
             }
         }

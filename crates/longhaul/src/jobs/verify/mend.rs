@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, PlanName, RelPath};
+use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, PlanName, Preserve, RelPath};
 use longhaul_engine::{
     Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, LocalSource, Metadata, NameFacts, NameKind,
     RATE_MIN, Settings, Stop, Withdrawn, run,
@@ -293,7 +293,8 @@ impl Mending<'_> {
         candidates: &mut Vec<Candidate>,
         (trees, found): (&[CampaignPlace], &mut BatchFindings),
     ) -> Result<(), Fault> {
-        let items: Vec<_> = candidates.iter().filter(|one| one.staged().is_some()).map(|one| one.item.clone()).collect();
+        let items: Vec<_> =
+            candidates.iter().filter(|one| one.staged().is_some()).map(|one| one.item.clone()).collect();
         let again = self.read(items).await?;
         candidates.retain_mut(|candidate| {
             let Some(at) = candidate.staged() else { return true };
@@ -357,10 +358,12 @@ impl Mending<'_> {
             CarryTo::Staging => (AccountMap::default(), IfExists::Replace),
             CarryTo::Destination => (spec.metadata.accounts.clone(), IfExists::Fail),
         };
+        // Each file is a copy of its own: its further names may be well.
+        let preserve = Preserve { hardlinks: false, ..spec.metadata.preserve };
         let rate = spec.rate.into_iter().chain(orders.budget).min();
         Settings {
             if_exists,
-            metadata: Metadata { preserve: spec.metadata.preserve, accounts },
+            metadata: Metadata { preserve, accounts },
             filter: Filter::default(),
             memory: orders.memory.unwrap_or(spec.memory),
             rate: rate.map(|rate| rate.max(RATE_MIN)),

@@ -102,7 +102,17 @@ impl ShardRead {
     pub(super) fn of(given: &VerifyShard) -> ShardRead {
         let (shard, end, reached) = (given.shard.id, ShardReadEnd::Through, given.entry);
         let mended = Amount::default();
-        ShardRead { shard, end, files: 0, bytes: 0, files_first: 0, files_bad: 0, files_passed_over: 0, mended, reached }
+        ShardRead {
+            shard,
+            end,
+            files: 0,
+            bytes: 0,
+            files_first: 0,
+            files_bad: 0,
+            files_passed_over: 0,
+            mended,
+            reached,
+        }
     }
 
     /// Another has the shard, which is no fault.

@@ -38,7 +38,7 @@ enum AsidePlace {
 }
 
 /// The answer for one name: the fault is of that name alone.
-type OfName<T> = Result<T, Fault>;
+type FileAnswer<T> = Result<T, Fault>;
 
 impl AsideGround {
     /// Opens a destination. Files of one plan go to one directory.
@@ -77,7 +77,7 @@ impl AsideGround {
         &mut self,
         names: Vec<RelPath>,
         stop: &Stop,
-    ) -> Result<Vec<OfName<Option<NameFacts>>>, Fault> {
+    ) -> Result<Vec<FileAnswer<Option<NameFacts>>>, Fault> {
         let paths = self.paths(&names)?;
         match &mut self.place {
             AsidePlace::Here { tree, .. } => {
@@ -101,7 +101,7 @@ impl AsideGround {
         &mut self,
         names: Vec<(RelPath, NameFacts)>,
         stop: &Stop,
-    ) -> Result<Vec<OfName<Withdrawn>>, Fault> {
+    ) -> Result<Vec<FileAnswer<Withdrawn>>, Fault> {
         let paths = self.paths(names.iter().map(|(path, _)| path))?;
         let names: Vec<_> = paths.into_iter().zip(names).map(|(path, (_, facts))| (path, facts)).collect();
         if names.is_empty() {
@@ -139,7 +139,11 @@ impl AsideGround {
     }
 }
 
-fn withdraw_here(tree: &Tree, plan: PlanName, names: &[(RelPath, NameFacts)]) -> Result<Vec<OfName<Withdrawn>>, Fault> {
+fn withdraw_here(
+    tree: &Tree,
+    plan: PlanName,
+    names: &[(RelPath, NameFacts)],
+) -> Result<Vec<FileAnswer<Withdrawn>>, Fault> {
     let mut grace = Grace::open(tree, &plan.label())?;
     let ends = names.iter().map(|(path, facts)| Ok(grace.withdraw(path, facts)?)).collect();
     grace.sync()?;

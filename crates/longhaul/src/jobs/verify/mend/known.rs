@@ -72,7 +72,8 @@ impl Verifier {
         let paths: BTreeSet<&[u8]> = meant.map(|file| file.path.as_slice()).collect();
         for batch in files.batches_of(&paths, read.reached, self.batch_bytes()) {
             let told = (&mut *read, &mut *trials);
-            if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await? {
+            if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await?
+            {
                 return Ok(ended);
             }
         }
