@@ -3,11 +3,11 @@
 //!
 //! `batch` judges some files, `ground` looks at them and reads them, `shard` has the names and
 //! digests of a shard, `opening` finds both, `doubt` judges whether losses are to be believed,
-//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told, `news` what it
-//! tells, `mend` copies bad files anew.
-//! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
-//! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
-//! in hand. Must not know the command line.
+//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told, `news` what
+//! it tells, `mend` copies bad files anew. In: a queue, manifests, and orders how much and how
+//! long to read. Out: rows of bad files and of the last readings, and events to a
+//! [`VerifyObserver`]. A verifier that is killed loses the batch in hand. Must not know the
+//! command line.
 
 mod batch;
 mod doubt;

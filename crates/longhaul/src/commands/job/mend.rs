@@ -1,8 +1,8 @@
 //! The options of `job verify` that have bad files copied anew.
 //!
-//! In: arguments, and a campaign. Out: orders to mend, or the reason why it cannot be mended, before
-//! anything is read. A campaign is mended by whoever may move it. Must not know how a file is
-//! copied.
+//! In: arguments, and a campaign. Out: orders to mend, or the reason why it cannot be mended,
+//! before anything is read. A campaign is mended by whoever may move it. Must not know how a file
+//! is copied.
 
 use std::ffi::OsString;
 use std::path::{Path, absolute};

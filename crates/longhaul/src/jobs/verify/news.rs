@@ -1,7 +1,7 @@
 //! The news of a verifier: bad files, files that were mended, shards that were read, and its end.
 //!
-//! In: findings. Out: plain data to a [`VerifyObserver`], and to whoever runs the verifier. Must not
-//! know how a file is read.
+//! In: findings. Out: plain data to a [`VerifyObserver`], and to whoever runs the verifier. Must
+//! not know how a file is read.
 
 use longhaul_core::{Fault, FaultCode};
 use longhaul_jobs::queue::{FoundBad, VerifyShard};

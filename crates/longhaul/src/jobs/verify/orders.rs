@@ -47,8 +47,8 @@ pub struct MendOrders {
     /// The transfers of the campaign as its owner signed them, whatever the queue says by now.
     pub spec: CampaignSpec,
     /// The directory of this host in which a copy lies until it is known to be the right one.
-    /// `None`: in that of longhaul at the destination, or beside the queue's manifests, if that is at
-    /// a daemon.
+    /// `None`: in that of longhaul at the destination, or beside the queue's manifests, if that is
+    /// at a daemon.
     pub dir: Option<PathBuf>,
 }
 

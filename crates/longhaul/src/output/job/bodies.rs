@@ -306,8 +306,8 @@ pub(super) struct JobVerifiedBody {
     /// Its number.
     pub(super) shard: u64,
     /// `read`, `mended` (only files of it were read that were known to be bad), `given-back` (it
-    /// goes on there another time), `failed` (the event before says why) or `gone` (another verifier
-    /// has it, or a mover).
+    /// goes on there another time), `failed` (the event before says why) or `gone` (another
+    /// verifier has it, or a mover).
     pub(super) state: &'static str,
     /// Files that were looked at.
     pub(super) files: u64,

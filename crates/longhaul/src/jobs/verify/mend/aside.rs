@@ -44,8 +44,8 @@ impl AsideGround {
     /// Opens a destination. Files of one plan go to one directory.
     ///
     /// # Errors
-    /// The fault of a directory that cannot be opened; [`FaultCode::Denied`] of a daemon without the
-    /// right.
+    /// The fault of a directory that cannot be opened; [`FaultCode::Denied`] of a daemon without
+    /// the right.
     pub(super) async fn open(
         (dest, onto): (CampaignPlace, RelPath),
         credentials: Option<Credentials>,
