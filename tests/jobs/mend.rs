@@ -110,7 +110,7 @@ fn a_replica_with_other_content_is_refused_and_the_next_one_is_asked() {
     fs::remove_file(host.path("to/2/02")).unwrap();
     let before = fs::metadata(host.path("to/1/01")).unwrap();
     let told = host.run(verify(&["--mend-from", "wrong"])).fail(6);
-    assert_eq!(mended(&told), []);
+    assert_eq!(mended(&told), pairs(&[]));
     let refused = told.events_of("job_bad_file");
     assert_eq!(bad(refused.clone()), named(&[("1/01", "damaged", false), ("2/02", "lost", false)]));
     for event in refused {
@@ -189,7 +189,7 @@ fn a_file_that_somebody_restored_or_rewrote_meanwhile_is_not_touched() {
         let written = fs::metadata(&to).unwrap();
         let outcome = running.finish();
         assert_eq!(outcome.code, if restores { 0 } else { 23 }, "{outcome}");
-        assert_eq!(mended(&outcome), []);
+        assert_eq!(mended(&outcome), pairs(&[]));
         let now = fs::metadata(&to).unwrap();
         assert_eq!((now.ino(), now.mtime(), now.len()), (written.ino(), written.mtime(), written.len()), "{outcome}");
         let found = bad(outcome.events_of("job_bad_file"));

@@ -4,7 +4,8 @@
 //! before anything is read. A campaign is mended by whoever may move it. Must not know how a file
 //! is copied.
 
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, absolute};
 
 use longhaul_core::{Blame, Fault, FaultCode};
@@ -12,8 +13,9 @@ use longhaul_jobs::BadKind;
 
 use super::add::{self, parsed};
 use super::run::owners_with;
-use super::{Context, Figures, Named};
+use super::{Figures, Named};
 use crate::cli::job::JobMendArgs;
+use crate::commands::Context;
 use crate::error::{Error, Flaw};
 use crate::jobs::{CampaignPlace, CampaignSpec, MendOrders, QueuePlace};
 use crate::settings::Keys;
@@ -38,7 +40,7 @@ pub(super) fn orders(
     let Figures { campaign, signed, .. } = named.figures()?;
     // What it moves, and where to, is the owner's to say, whoever may write to the queue.
     let owners = owners_with((Vec::new(), &[]), given, (queue, context))?;
-    let refused = format_args!("this verifier mends nothing of the campaign '{}'", campaign.name).to_string();
+    let refused = format!("this verifier mends nothing of the campaign '{}'", campaign.name);
     owners.admit(&campaign.name, signed).map_err(|refusal| refusal.fault(refused))?;
     let spec = CampaignSpec::decode(&campaign.spec)?;
     if spec.dataset.is_some() {
@@ -70,7 +72,7 @@ fn kinds(text: &str) -> Result<Vec<BadKind>, Flaw> {
 }
 
 /// A tree from which copies are taken.
-fn replica(text: &OsString, dest: &CampaignPlace) -> Result<CampaignPlace, Error> {
+fn replica(text: &OsStr, dest: &CampaignPlace) -> Result<CampaignPlace, Error> {
     let (place, _) = add::place(text)?;
     if place.shown() == dest.shown() {
         return Err(Error::Combination {
@@ -94,7 +96,7 @@ fn refuse_one_key<'p>(
     places: impl Iterator<Item = &'p CampaignPlace>,
 ) -> Result<(), Error> {
     let is_far = |place: &&CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
-    let daemons: std::collections::BTreeSet<_> = places.filter(is_far).map(CampaignPlace::site).collect();
+    let daemons: BTreeSet<_> = places.filter(is_far).map(CampaignPlace::site).collect();
     if daemons.len() > 1 && (given.peer_key.is_some() || spec.keys.peer_key.is_some()) {
         return Err(Error::Combination {
             why: "--peer-key is the key of one daemon, and more of them are met",
@@ -121,9 +123,9 @@ mod tests {
     fn the_destination_is_no_replica_of_itself_and_a_directory_that_is_not_there_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let place = |dir: &Path| CampaignPlace::Here(dir.to_owned());
-        let text = dir.path().as_os_str().to_owned();
-        assert!(replica(&text, &place(dir.path())).is_err());
-        assert!(replica(&text, &place(&dir.path().join("to"))).is_ok());
-        assert!(replica(&dir.path().join("none").into_os_string(), &place(dir.path())).is_err());
+        let text = dir.path().as_os_str();
+        assert!(replica(text, &place(dir.path())).is_err());
+        assert!(replica(text, &place(&dir.path().join("to"))).is_ok());
+        assert!(replica(dir.path().join("none").as_os_str(), &place(dir.path())).is_err());
     }
 }
