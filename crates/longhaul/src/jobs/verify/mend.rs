@@ -16,7 +16,7 @@ mod staging;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, PlanName, Preserve, RelPath};
 use longhaul_engine::{
@@ -26,6 +26,7 @@ use longhaul_engine::{
 use longhaul_jobs::queue::VerifyShard;
 use longhaul_jobs::{BadKind, ClaimId};
 use longhaul_manifest::{Item, ItemKind};
+use tokio::time::sleep;
 
 use self::aside::AsideGround;
 use self::candidate::{Candidate, CandidateState};
@@ -55,6 +56,12 @@ struct Carried {
     fault: Option<Fault>,
 }
 
+/// Copies that are right, and the trees that they are from.
+struct Gathered {
+    trees: Vec<CampaignPlace>,
+    staging: Staging,
+}
+
 /// The end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CarryTo {
@@ -81,9 +88,18 @@ impl Verifier {
         let (trigger, stop) = Stop::new();
         let _guard = StopsAtEnd(trigger);
         let mending = Mending { verifier: self, orders, files, given, id, stop: &stop };
-        let ended = tokio::select! {
-            ended = mending.run(&mut candidates, &mut found) => ended,
+        let gathered = tokio::select! {
+            gathered = mending.gather(&mut candidates) => gathered,
             _ = stopping.wait_for(Option::is_some) => return None,
+        };
+        let ended = match gathered {
+            Err(fault) => Err(fault),
+            Ok(None) => Ok(()),
+            // A name that has nothing under it for a moment is given its file before the end.
+            Ok(Some(gathered)) => tokio::select! {
+                ended = mending.replace(&mut candidates, &gathered, &mut found) => ended,
+                () = patience_behind(&mut stopping) => return None,
+            },
         };
         let why = ended.err();
         found.bad.extend(candidates.into_iter().map(|candidate| candidate.unmended(why.as_ref())));
@@ -97,18 +113,30 @@ impl Verifier {
 }
 
 impl Mending<'_> {
-    /// Mends candidates. Those that are well go to the findings, and the others stay.
-    async fn run(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) -> Result<(), Fault> {
+    /// Has right copies come to this host. `None`: none is to be had. Nothing changes at the
+    /// destination.
+    async fn gather(&self, candidates: &mut [Candidate]) -> Result<Option<Gathered>, Fault> {
         self.doubt_place(candidates).await?;
         if candidates.iter().all(|candidate| candidate.state != CandidateState::Wanted) {
-            return Ok(());
+            return Ok(None);
         }
-        let trees = self.trees()?;
-        let staging = self.staging().await?;
+        let (trees, staging) = (self.trees()?, self.staging().await?);
         self.fetch(candidates, (&trees, &staging)).await?;
+        let has_any = candidates.iter().any(|candidate| candidate.staged().is_some());
+        Ok(has_any.then_some(Gathered { trees, staging }))
+    }
+
+    /// Has the copies take the names. Candidates that are well go to the findings, and the others
+    /// stay.
+    async fn replace(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        gathered: &Gathered,
+        found: &mut BatchFindings,
+    ) -> Result<(), Fault> {
         self.make_way(candidates, found).await;
-        self.put(candidates, &staging).await?;
-        self.read_back(candidates, (&trees, found)).await
+        self.put(candidates, &gathered.staging).await?;
+        self.read_back(candidates, (&gathered.trees, found)).await
     }
 
     /// Gives up lost files where nothing tells that the destination is the directory in which
@@ -380,6 +408,12 @@ impl Mending<'_> {
     }
 }
 
+/// Waits until the verifier is to stop, and then for as long as copies may still take their names.
+async fn patience_behind(stopping: &mut Halt) {
+    let _ = stopping.wait_for(Option::is_some).await;
+    sleep(REPLACING_MAX).await;
+}
+
 /// Whether something has the name of a candidate, whose copy is there.
 fn is_standing(candidate: &Candidate) -> bool {
     candidate.staged().is_some() && candidate.found.kind != BadKind::Lost
@@ -407,3 +441,6 @@ async fn give_times(stage: &Path, copies: impl Iterator<Item = &mut Candidate>) 
 fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
+
+/// The time for which copies of a verifier that is to stop still take their names.
+const REPLACING_MAX: Duration = Duration::from_secs(30);
