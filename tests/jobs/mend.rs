@@ -54,7 +54,10 @@ fn lost_and_damaged_files_are_copied_anew_from_the_source_and_a_changed_one_neve
     fs::remove_dir_all(host.path("to/2")).unwrap();
     files::make(host.path("to/3/03"), 7, 17);
     let_cycle_pass(&host);
+    let above = fs::metadata(host.path("to/1")).unwrap();
     let told = host.run(verify(&["--mend"])).fail(23);
+    let now = fs::metadata(host.path("to/1")).unwrap();
+    assert_eq!((above.mode(), above.mtime(), above.mtime_nsec()), (now.mode(), now.mtime(), now.mtime_nsec()));
     let mut expected: Vec<_> = (2..98).step_by(7).map(|number| (format!("2/{number:02}"), "lost".to_owned())).collect();
     expected.insert(0, ("1/01".to_owned(), "damaged".to_owned()));
     assert_eq!(mended(&told), expected);

@@ -122,6 +122,7 @@ impl Mending<'_> {
         }
         let (trees, staging) = (self.trees()?, self.staging().await?);
         self.fetch(candidates, (&trees, &staging)).await?;
+        self.dress(candidates, &staging).await?;
         let has_any = candidates.iter().any(|candidate| candidate.staged().is_some());
         Ok(has_any.then_some(Gathered { trees, staging }))
     }
@@ -212,6 +213,20 @@ impl Mending<'_> {
             if self.files.keeps_times == TimesKept::Yes {
                 give_times(&stage, candidates.iter_mut().filter(|one| one.staged() == Some(at))).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Gives directories of copies what those at the destination have, which so keep it. What those
+    /// at a daemon have is not known.
+    async fn dress(&self, candidates: &[Candidate], staging: &Staging) -> Result<(), Fault> {
+        let dest = self.verifier.destination(self.orders).at(self.files.onto());
+        let Ok(CampaignPlace::Here(dest)) = dest else { return Ok(()) };
+        let trees: BTreeSet<usize> = candidates.iter().filter_map(Candidate::staged).collect();
+        for at in trees {
+            let paths = candidates.iter().filter(|one| one.staged() == Some(at)).map(|one| one.path().clone());
+            let (stage, dest, paths) = (staging.stage(at)?, dest.clone(), paths.collect::<Vec<_>>());
+            blocking(move || staging::dress(&stage, &dest, &paths)).await??;
         }
         Ok(())
     }

@@ -7,14 +7,17 @@
 
 #![allow(clippy::disallowed_methods, reason = "the directory is this side's own: no peer names anything above it")]
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
-use longhaul_core::{Blame, Escaped, Fault, FaultCode, Mtime};
+use longhaul_core::{Blame, Escaped, Fault, FaultCode, Mtime, RelPath};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, utimensat};
 use tempfile::TempDir;
+
+use crate::jobs::spec::beneath;
 
 /// A directory for copies.
 pub(super) struct Staging {
@@ -102,6 +105,36 @@ pub(super) fn give_time(copy: &Path, mtime: Mtime) -> io::Result<()> {
     Ok(utimensat(CWD, copy, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
+/// Gives the directories in which copies lie the permissions, times and owners of those in which
+/// the files stand: a transfer gives the latter what the former have.
+///
+/// # Errors
+/// The fault of a directory that cannot be given them.
+pub(super) fn dress(stage: &Path, dest: &Path, paths: &[RelPath]) -> Result<(), Fault> {
+    let mut dressed = BTreeSet::new();
+    for path in paths {
+        let mut above = path.parent();
+        while let Some(dir) = above.filter(|dir| !dressed.contains(dir)) {
+            let copy = beneath(stage, &dir);
+            dress_one(&beneath(dest, &dir), &copy).map_err(|error| failed(&copy, &error))?;
+            above = dir.parent();
+            dressed.insert(dir);
+        }
+    }
+    Ok(())
+}
+
+fn dress_one(standing: &Path, copy: &Path) -> io::Result<()> {
+    let found = match std::fs::metadata(standing) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        found => found?,
+    };
+    // Only root may, and only for root are owners carried over.
+    let _ = lchown(copy, Some(found.uid()), Some(found.gid()));
+    std::fs::set_permissions(copy, Permissions::from_mode(found.mode() & 0o7777))?;
+    give_time(copy, Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()))
+}
+
 /// Removes directories that nobody uses any more.
 fn remove_left(parent: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(parent)? {
@@ -150,8 +183,6 @@ const SHELF_NAME: &str = ".longhaul";
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -168,6 +199,21 @@ mod tests {
         assert_eq!(std::fs::metadata(&stage).unwrap().mode() & 0o777, 0o700);
         drop((first, second));
         assert!(!shelf.exists(), "nothing is left");
+    }
+
+    #[test]
+    fn directories_of_copies_are_given_what_those_have_that_stand() {
+        let top = tempfile::tempdir().unwrap();
+        let (stage, dest) = (top.path().join("stage"), top.path().join("dest"));
+        std::fs::create_dir_all(stage.join("a/new")).unwrap();
+        std::fs::create_dir_all(dest.join("a")).unwrap();
+        std::fs::set_permissions(dest.join("a"), Permissions::from_mode(0o750)).unwrap();
+        give_time(&dest.join("a"), Mtime { secs: 7, nanos: 1 }).unwrap();
+        std::fs::set_permissions(stage.join("a/new"), Permissions::from_mode(0o711)).unwrap();
+        dress(&stage, &dest, &[RelPath::new("a/new/f").unwrap(), RelPath::new("a/g").unwrap()]).unwrap();
+        let found = |path: &str| std::fs::metadata(stage.join(path)).unwrap();
+        assert_eq!((found("a").mode() & 0o777, found("a").mtime()), (0o750, 7));
+        assert_eq!(found("a/new").mode() & 0o777, 0o711, "no such directory stands");
     }
 
     #[test]
