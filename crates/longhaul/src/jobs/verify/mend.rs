@@ -441,7 +441,7 @@ fn is_bad_still(kind: BadKind) -> bool {
 
 /// Gives copies the times of the files that they replace, whatever those of the tree are that gave
 /// them.
-async fn give_times(stage: &Path, copies: impl Iterator<Item = &mut Candidate>) -> Result<(), Fault> {
+async fn give_times<'c>(stage: &Path, copies: impl Iterator<Item = &'c mut Candidate>) -> Result<(), Fault> {
     for candidate in copies {
         let Some(mtime) = candidate.item.mtime else { continue };
         let place = beneath(stage, candidate.path());
