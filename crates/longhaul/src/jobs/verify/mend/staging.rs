@@ -64,6 +64,8 @@ impl Staging {
         }
         remove_left(parent)?;
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        // What lies in it is given the permissions of the tree that it is from.
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700))?;
         let lock = File::open(dir.path())?;
         // Where there are no locks, nothing that is left is removed either.
         let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
@@ -196,7 +198,7 @@ mod tests {
         std::fs::set_permissions(shelf.join("mend-left/0/closed"), Permissions::from_mode(0o500)).unwrap();
         let second = Staging::make_at(top.path()).unwrap();
         assert!(stage.exists() && !shelf.join("mend-left").exists());
-        assert_eq!(std::fs::metadata(&stage).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(std::fs::metadata(stage.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         drop((first, second));
         assert!(!shelf.exists(), "nothing is left");
     }
