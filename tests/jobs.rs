@@ -8,6 +8,7 @@ mod dataset;
 mod fleet;
 mod hooks;
 mod leaders;
+mod mend;
 mod page;
 mod sent;
 mod sites;

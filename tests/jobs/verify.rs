@@ -11,7 +11,7 @@ use super::{plant, queue};
 use crate::fixture::{Host, Site, files};
 
 /// A campaign that was delivered to `to`, in shards of thirty files.
-fn delivered(host: &Host) {
+pub(super) fn delivered(host: &Host) {
     plant(&host.path("ds"));
     host.run(["job", "add", "--name", "all", "--shard-files", "30", "ds/", "to"]).succeed();
     host.run(["job", "plan", "all"]).succeed();
@@ -19,13 +19,13 @@ fn delivered(host: &Host) {
 }
 
 /// Lets a cycle pass, without waiting for it, and the leases of verifiers that are gone.
-fn let_cycle_pass(host: &Host) {
+pub(super) fn let_cycle_pass(host: &Host) {
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
     rows.execute("UPDATE verification SET last = min(last, 1), until = 0, failed = 0", []).unwrap();
 }
 
 /// Changes a byte of a file, and nothing that a look at it tells.
-fn damage(host: &Host, name: &str) {
+pub(super) fn damage(host: &Host, name: &str) {
     let path = host.path(name);
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -35,12 +35,12 @@ fn damage(host: &Host, name: &str) {
     file.set_modified(before).unwrap();
 }
 
-fn verify<'a>(options: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn verify<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&["job", "verify", "--json", "all", "--once"], options].concat()
 }
 
 /// The bad files that a run told, as path, kind and whether they were known.
-fn bad(events: Vec<Value>) -> Vec<(String, String, bool)> {
+pub(super) fn bad(events: Vec<Value>) -> Vec<(String, String, bool)> {
     let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
     let mut bad: Vec<_> = events
         .iter()
@@ -54,7 +54,7 @@ fn sum(events: &[Value], field: &str) -> u64 {
     events.iter().map(|event| event[field].as_u64().unwrap()).sum()
 }
 
-fn named(bad: &[(&str, &str, bool)]) -> Vec<(String, String, bool)> {
+pub(super) fn named(bad: &[(&str, &str, bool)]) -> Vec<(String, String, bool)> {
     bad.iter().map(|(path, kind, known)| ((*path).to_owned(), (*kind).to_owned(), *known)).collect()
 }
 
@@ -263,7 +263,7 @@ fn a_verifier_that_is_killed_or_stopped_is_followed_by_one_that_reads_the_rest()
 }
 
 /// A campaign that was delivered to a daemon, in shards of thirty files.
-fn delivered_far(site: &Site) {
+pub(super) fn delivered_far(site: &Site) {
     let host = &site.client;
     plant(&host.path("ds"));
     host.run(["job", "add", "--name", "all", "--shard-files", "30", "ds/", &site.url("in")]).succeed();

@@ -210,6 +210,11 @@ def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
     assert [(bad.path, bad.kind, bad.known) for bad in verified.bad] == [("a", "lost", False)]
     assert [(bad.kind, bad.files) for bad in verified.figures.bad] == [("lost", 1)]
 
+    verified = jobs.verify(campaign, mend=True, mend_kinds=["lost"], queue=queue)
+    (mended,) = verified.mended
+    assert verified.complete and (mended.path, mended.kind, mended.kept) == ("a", "lost", None)
+    assert mended.from_.endswith("run7") and verified.figures.mended.files == 1
+
 
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:
     campaign = _planned(tree(tmp_path), tmp_path / "to", queue)

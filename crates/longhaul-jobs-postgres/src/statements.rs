@@ -208,6 +208,7 @@ statements! {
             bytes = excluded.bytes, kind = excluded.kind, message = excluded.message, first = excluded.first,
             last = excluded.last";
     RemoveBadFile = "DELETE FROM bad_file WHERE shard = $1 AND sha256(path) = sha256($2)";
+    BadShard = "SELECT shard FROM bad_file WHERE campaign = $1 AND shard > $2 ORDER BY shard LIMIT 1";
     BadSums = "SELECT kind, sum(files)::bigint, sum(bytes)::bigint FROM bad_file WHERE campaign = $1
         GROUP BY kind ORDER BY kind";
 

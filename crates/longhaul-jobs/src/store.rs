@@ -107,6 +107,8 @@ pub trait VerificationRows {
     fn put_bad_file(&mut self, file: &BadFile) -> Result<(), JobsError>;
     /// Removes a bad file.
     fn remove_bad_file(&mut self, shard: ShardId, path: &[u8]) -> Result<(), JobsError>;
+    /// The shard of a campaign with rows of bad files that has the lowest number above `after`.
+    fn bad_shard(&mut self, campaign: CampaignId, after: ShardId) -> Result<Option<ShardId>, JobsError>;
     /// Sums over the bad files of a campaign, by kind.
     fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError>;
 }

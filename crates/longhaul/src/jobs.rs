@@ -34,5 +34,6 @@ pub use shelf::Shelf;
 pub use signing::{Signed, sign_campaign, sign_plan, signed};
 pub use spec::{CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, ShardBounds};
 pub use verify::{
-    AbsenceUse, BadNews, ChangedUse, ShardRead, Verifier, VerifyEnd, VerifyObserver, VerifyOrders, VerifyUntil,
+    AbsenceUse, BadNews, ChangedUse, MendOrders, MendedFile, ShardRead, Verifier, VerifyEnd, VerifyObserver,
+    VerifyOrders, VerifyUntil,
 };

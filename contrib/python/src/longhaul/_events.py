@@ -472,6 +472,18 @@ class JobBadFile(_Named):
 
 
 @dataclass(frozen=True)
+class JobMended(_Named):
+    """A bad file that was copied anew, and is well by another reading."""
+
+    path: str = _name()
+    bytes: int = 0
+    kind: str = ""
+    from_: str = ""
+    kept: Optional[str] = None
+    shard: int = 0
+
+
+@dataclass(frozen=True)
 class JobVerified(Event):
     """A shard that was read back, or given back on the way."""
 
@@ -482,6 +494,7 @@ class JobVerified(Event):
     files_first: int = 0
     files_bad: int = 0
     files_ignored: int = 0
+    files_mended: int = 0
 
 
 @dataclass(frozen=True)
@@ -514,6 +527,7 @@ class JobVerify(Event):
     oldest: Optional[str] = None
     pace: JobPace = field(default_factory=JobPace)
     bad: Tuple[JobBadSum, ...] = ()
+    mended: Amount = field(default_factory=Amount)
 
 
 @dataclass(frozen=True)
@@ -553,6 +567,7 @@ TYPES: Dict[str, Type[Event]] = {
     "job_fault": JobFault,
     "job_shard": JobShard,
     "job_bad_file": JobBadFile,
+    "job_mended": JobMended,
     "job_verified": JobVerified,
     "job_verify": JobVerify,
     "summary": Summary,

@@ -20,6 +20,7 @@ from ._events import (
     JobHeld,
     JobHook,
     JobLeft,
+    JobMended,
     JobOmitted,
     JobPart,
     JobPlanned,
@@ -76,6 +77,8 @@ class Verification:
     """Whatever else went wrong."""
     complete: bool = True
     """Whether nothing is known to be bad."""
+    mended: Tuple[JobMended, ...] = ()
+    """The bad files that this call copied anew."""
 
 
 class Mover(Run[JobSummary]):
@@ -199,8 +202,9 @@ def sites(queue: Optional[Location]) -> Command[List[JobSite]]:
 def verify(campaign: CampaignName, options: Dict[str, Any]) -> Command[Verification]:
     def read(events: List[Event]) -> Verification:
         shards, bad = tuple(_all(JobVerified, events)), tuple(_all(JobBadFile, events))
-        faults, complete = tuple(_all(Fault, events)), _the(JobSummary)(events).exit == 0
-        return Verification(_the(JobVerify)(events), shards, bad, faults, complete)
+        mended, faults = tuple(_all(JobMended, events)), tuple(_all(Fault, events))
+        complete = _the(JobSummary)(events).exit == 0
+        return Verification(_the(JobVerify)(events), shards, bad, faults, complete, mended)
 
     # That files are bad is what was asked.
     return Command(_named("verify", campaign, _options.VERIFY, options), read, answers=(0, MISMATCH, PARTIAL))

@@ -314,6 +314,10 @@ VERIFY: Dict[str, Option] = {
     "believe_losses": Option("--believe-losses", None),
     "at": Option("--at", location),
     "memory": RULES["memory"],
+    "mend": Option("--mend", None),
+    "mend_kinds": Option("--mend-kinds", _list),
+    "mend_from": Option("--mend-from", location, repeats=True),
+    "mend_dir": Option("--mend-dir", location),
 }
 
 

@@ -7,7 +7,7 @@ file of this host, or a database, which `queue` names. Must not know how a proce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Union
+from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Sequence, Union
 
 from . import _jobs
 from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
@@ -185,18 +185,25 @@ def verify(
     believe_losses: bool = False,
     at: Optional[Location] = None,
     memory: Optional[Size] = None,
+    mend: bool = False,
+    mend_kinds: Union[str, Sequence[str], None] = None,
+    mend_from: Optional[Sources] = None,
+    mend_dir: Optional[Location] = None,
     queue: Optional[Location] = None,
     **options: Unpack[TrustOptions],
 ) -> Verification:
     """Reads back what a campaign has delivered, as far as it is due in this `cycle`.
 
     A daemon that has the files reads them itself. It reads no faster than `budget`, and for no
-    longer than `max_time`. Files that are lost, changed, damaged or unread are in its answer.
+    longer than `max_time`. Files that are lost, changed, damaged or unread are in its answer. With
+    `mend` lost and damaged files are copied anew, from the sources or from `mend_from`; these are in
+    the answer as `mended`.
     """
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     places = {"at": at, "memory": memory, "queue": queue}
-    return _jobs.verify(campaign, {**limits, **doubts, **places, **options}).result()
+    mending = {"mend": mend, "mend_kinds": mend_kinds, "mend_from": mend_from, "mend_dir": mend_dir}
+    return _jobs.verify(campaign, {**limits, **doubts, **places, **mending, **options}).result()
 
 
 def run(

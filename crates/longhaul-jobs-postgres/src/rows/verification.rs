@@ -77,6 +77,10 @@ impl VerificationRows for PostgresRows<'_> {
         self.write(Statement::RemoveBadFile, vec![n(shard.0)?, Value::bytes(path)])
     }
 
+    fn bad_shard(&mut self, campaign: CampaignId, after: ShardId) -> Answer<Option<ShardId>> {
+        self.one(Statement::BadShard, vec![n(campaign.0)?, n(after.0)?], |columns| columns.bad_shard())
+    }
+
     fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {
         self.list(Statement::BadSums, vec![n(campaign.0)?], |columns| columns.bad_sum())
     }

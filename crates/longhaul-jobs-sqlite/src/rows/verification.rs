@@ -103,6 +103,11 @@ impl VerificationRows for SqliteRows<'_> {
         self.write("DELETE FROM bad_file WHERE shard = ? AND path = ?", params![number(shard.0)?, path])
     }
 
+    fn bad_shard(&mut self, campaign: CampaignId, after: ShardId) -> Answer<Option<ShardId>> {
+        let statement = "SELECT shard FROM bad_file WHERE campaign = ? AND shard > ? ORDER BY shard LIMIT 1";
+        self.one(statement, params![number(campaign.0)?, number(after.0)?], |columns| columns.bad_shard())
+    }
+
     fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {
         let statement =
             "SELECT kind, sum(files), sum(bytes) FROM bad_file WHERE campaign = ? GROUP BY kind ORDER BY kind";

@@ -270,6 +270,7 @@ impl<S: Store> Pair<S> {
             self.both(|rows| Ok((rows.segments(campaign)?, rows.shard_sums(campaign)?, rows.fault_sums(campaign)?)));
             self.both(|rows| Ok((rows.omitted(campaign)?, rows.commit_of(campaign)?)));
             self.both(|rows| rows.bad_sums(campaign));
+            self.both(|rows| Ok((rows.bad_shard(campaign, ShardId(0))?, rows.bad_shard(campaign, ShardId(2))?)));
             self.both(|rows| {
                 let all = rows.notices(campaign, 7, 1000)?;
                 rows.trim_waiting(campaign, &HookKey::new("chat").unwrap(), 2)?;

@@ -51,6 +51,11 @@ impl Columns<'_> {
         Ok(BadFile { shard, campaign, path, files, bytes, kind, message, first, last })
     }
 
+    /// The number of a shard with bad files.
+    pub fn bad_shard(&mut self) -> Read<ShardId> {
+        Ok(ShardId(self.count()?))
+    }
+
     /// Sums over bad files of one kind.
     pub fn bad_sum(&mut self) -> Read<BadSum> {
         Ok(BadSum { kind: self.bad_kind()?, amount: self.amount()? })

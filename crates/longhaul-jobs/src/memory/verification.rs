@@ -95,6 +95,11 @@ impl VerificationRows for Memory {
         Ok(())
     }
 
+    fn bad_shard(&mut self, campaign: CampaignId, after: ShardId) -> Result<Option<ShardId>, JobsError> {
+        let of = self.files.bad.values().filter(|file| file.campaign == campaign && file.shard > after);
+        Ok(of.map(|file| file.shard).min())
+    }
+
     fn bad_sums(&mut self, campaign: CampaignId) -> Result<Vec<BadSum>, JobsError> {
         let mut sums: BTreeMap<BadKind, BadSum> = BTreeMap::new();
         for file in self.files.bad.values().filter(|file| file.campaign == campaign) {

@@ -32,7 +32,7 @@ pub use schedule::{Scheduled, lead, resign, schedule, schedule_among};
 pub use sites::{SiteWish, hosts_of, set_site, site_named};
 pub use verify::{
     BAD_FILES_MAX, FoundBad, VerifyAsk, VerifyFigures, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn,
-    is_known_bad, note_verified, take_to_verify, verify_figures,
+    is_known_bad, note_verified, take_to_mend, take_to_verify, verify_figures,
 };
 
 use crate::error::JobsError;

@@ -136,14 +136,7 @@ const PAUSE_AFTER_FAILURE_MICROS: u64 = 3600 * 1_000_000;
 /// [`JobsError::WrongState`] while the campaign is planned, [`JobsError::NoCampaign`],
 /// [`JobsError::Store`].
 pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn, JobsError> {
-    let campaign = campaign_of(rows, ask.campaign)?;
-    if campaign.state == CampaignState::Planning {
-        return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
-    }
-    if rows.commit_of(campaign.id)?.is_some_and(|commit| commit.state != ShardState::Done) {
-        // What has the name of the dataset is another one, or nothing.
-        return Ok(VerifyTurn::NothingDue(None));
-    }
+    let Some(campaign) = standing_campaign(rows, ask.campaign)? else { return Ok(VerifyTurn::NothingDue(None)) };
     let now = rows.now()?;
     let failed_before = ask.begun.max(Micros(now.0.saturating_sub(PAUSE_AFTER_FAILURE_MICROS)));
     let first = rows.first_to_verify(campaign.id, Due::at(now, LEASE), (believed(now), failed_before))?;
@@ -153,6 +146,53 @@ pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn
         return Ok(VerifyTurn::NothingDue(Some(due.since(now))));
     }
     let shard = shard_of(rows, id)?;
+    Ok(VerifyTurn::Shard(Box::new(give(rows, (campaign, shard), ask, now)?)))
+}
+
+/// Gives a verifier that mends the shard with the lowest number above `after` of which files are
+/// known to be bad in one of these ways. It need not be due. `None`: none of them is free.
+///
+/// # Errors
+/// As [`take_to_verify`].
+pub fn take_to_mend(
+    rows: &mut dyn Rows,
+    ask: &VerifyAsk,
+    (mut after, kinds): (ShardId, &[BadKind]),
+) -> Result<Option<VerifyShard>, JobsError> {
+    let Some(campaign) = standing_campaign(rows, ask.campaign)? else { return Ok(None) };
+    let now = rows.now()?;
+    let leases = Due::at(now, LEASE);
+    while let Some(id) = rows.bad_shard(campaign.id, after)? {
+        after = id;
+        let (shard, bad) = (shard_of(rows, id)?, rows.bad_files_of(id)?);
+        let is_meant = bad.iter().any(|file| !file.path.is_empty() && kinds.contains(&file.kind));
+        let is_free = rows.verification(id)?.is_none_or(|row| leases.has_passed(row.until));
+        if is_meant && is_free && is_delivered(shard.state) {
+            return give(rows, (campaign, shard), ask, now).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// A campaign of which something may stand under its names. `None`: what has the name of its
+/// dataset is another one, or nothing.
+fn standing_campaign(rows: &mut dyn Rows, id: CampaignId) -> Result<Option<Campaign>, JobsError> {
+    let campaign = campaign_of(rows, id)?;
+    if campaign.state == CampaignState::Planning {
+        return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
+    }
+    let is_staged = rows.commit_of(campaign.id)?.is_some_and(|commit| commit.state != ShardState::Done);
+    Ok((!is_staged).then_some(campaign))
+}
+
+/// Gives a shard to whoever asks, with what is known of it.
+fn give(
+    rows: &mut dyn Rows,
+    (campaign, shard): (Campaign, Shard),
+    ask: &VerifyAsk,
+    now: Micros,
+) -> Result<VerifyShard, JobsError> {
+    let id = shard.id;
     let before = rows.verification(id)?;
     let entry = before.as_ref().map_or(0, |row| kept_entry(row, now, ask.cycle));
     let (last, until) = (before.as_ref().map_or(Micros(0), |row| row.last), now.plus(LEASE));
@@ -172,7 +212,7 @@ pub fn take_to_verify(rows: &mut dyn Rows, ask: &VerifyAsk) -> Result<VerifyTurn
     let is_bad = |path: &[u8]| bad.iter().any(|file| file.path == path);
     let mut given_up = rows.faults_of(id)?;
     given_up.retain(|fault| fault.state == FaultState::GivenUp && !is_bad(&fault.path));
-    Ok(VerifyTurn::Shard(Box::new(VerifyShard { shard, campaign, entry, given_up, bad })))
+    Ok(VerifyShard { shard, campaign, entry, given_up, bad })
 }
 
 /// The latest time that a reading may have been noted at.

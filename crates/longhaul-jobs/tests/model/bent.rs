@@ -75,6 +75,10 @@ impl VerificationRows for Bent<'_> {
         self.rows.remove_bad_file(shard, path)
     }
 
+    fn bad_shard(&mut self, campaign: CampaignId, after: ShardId) -> Answer<Option<ShardId>> {
+        self.rows.bad_shard(campaign, after)
+    }
+
     fn bad_sums(&mut self, campaign: CampaignId) -> Answer<Vec<BadSum>> {
         self.rows.bad_sums(campaign)
     }

@@ -239,8 +239,10 @@ Exit 0: nothing is known to be bad; 6: files are damaged; 23: files are lost, ch
 earlier run has found that. A run that is killed loses some seconds of its reading.
 
   longhaul job verify atlas --budget 200MB/s --cycle 90d --once --max-time 6h       from cron, each night
+  longhaul job verify atlas --once --mend                    copies lost and damaged files anew, from the source
+  longhaul job verify atlas --once --mend-from lh://other.example/data/atlas        ... from another replica
 
-docs/REPLICATE.md shows how to copy lost and damaged files anew.";
+docs/REPLICATE.md tells what is replaced, and what never is.";
 
 /// Beneath the options of `manifest diff`.
 pub(super) const MANIFEST_DIFF: &str = "\

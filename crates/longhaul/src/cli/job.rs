@@ -263,6 +263,28 @@ pub struct JobRunArgs {
     pub keys: KeyOptions,
 }
 
+/// The arguments of `job verify` that have it copy bad files anew.
+#[derive(Debug, Args)]
+pub struct JobMendArgs {
+    /// Copy lost and damaged files anew, each only if the copy has the digest that is recorded; what
+    /// stood under its name is kept
+    #[arg(long)]
+    pub mend: bool,
+    /// Copy bad files of these kinds anew, parted by commas: lost, damaged, unread; implies --mend
+    /// [default: lost,damaged]
+    #[arg(long, value_name = "KINDS")]
+    pub mend_kinds: Option<OsString>,
+    /// Take copies from this directory, of this host or at a daemon, which has the names that DEST
+    /// has; may be repeated: each is asked for what those before it did not give; implies --mend
+    /// [default: the campaign's own sources]
+    #[arg(long, value_name = "LOCATION")]
+    pub mend_from: Vec<OsString>,
+    /// The directory of this host in which a copy lies until it is known to be right [default: in
+    /// .longhaul of DEST; beside the queue's manifests, if DEST is at a daemon]
+    #[arg(long, value_name = "DIR")]
+    pub mend_dir: Option<PathBuf>,
+}
+
 /// The arguments of `job verify`.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -294,6 +316,9 @@ pub struct JobVerifyArgs {
     /// Buffers of the reading on this host [default: as of 'longhaul check']
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// How bad files are copied anew.
+    #[command(flatten)]
+    pub mend: JobMendArgs,
     /// How a daemon that has the files and this user are known to each other [default: as the
     /// campaign says].
     #[command(flatten)]

@@ -3,7 +3,7 @@
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
 //! retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify` reads back
-//! what it delivered.
+//! what it delivered, and copies bad files anew as `mend` has understood it.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 
@@ -11,6 +11,7 @@ mod add;
 mod follow;
 pub(super) mod keys_kept;
 mod look;
+mod mend;
 mod plan;
 mod run;
 mod site;

@@ -174,12 +174,7 @@ impl CampaignSpec {
     /// than a path may be.
     pub fn job(&self, source: usize) -> Option<Job> {
         let source = self.sources.get(source)?;
-        let from = match &source.top {
-            CampaignPlace::Here(path) => JobSource::Local(vec![LocalSource::contents(path)]),
-            CampaignPlace::Daemon { host, port, path } => {
-                JobSource::Remote(reach(host, *port), vec![RemotePath { slash: true, ..path.clone() }])
-            }
-        };
+        let from = source.top.contents();
         let Some(dataset) = &self.dataset else {
             let job = Job::between(from, self.destination(&source.onto)?);
             return Some(Job { dialler: self.dialler, ..job });
@@ -197,14 +192,7 @@ impl CampaignSpec {
 
     /// The directory at a path beneath the destination.
     fn destination(&self, onto: &RelPath) -> Option<JobDestination> {
-        Some(match &self.to {
-            CampaignPlace::Here(path) => JobDestination::Local(LocalDest::directory(beneath(path, onto))),
-            CampaignPlace::Daemon { host, port, path } => {
-                let at = path.path.concat(onto).ok()?;
-                let path = RemotePath { root: path.root.clone(), path: at, slash: true };
-                JobDestination::Remote(reach(host, *port), path)
-            }
-        })
+        Some(self.to.clone().at(onto).ok()?.receiving())
     }
 
     /// The location beneath which its files stand in the end, as a user writes it, escaped.
@@ -242,14 +230,41 @@ impl CampaignPlace {
     /// # Errors
     /// Those of a path that is longer than one may be.
     pub fn with_dataset(self, name: &DatasetName) -> Result<CampaignPlace, PathError> {
-        let name = RelPath::new(name.as_bytes())?;
+        self.at(&RelPath::new(name.as_bytes())?)
+    }
+
+    /// The directory at a path beneath it.
+    ///
+    /// # Errors
+    /// Those of a path that is longer than one may be.
+    pub fn at(self, below: &RelPath) -> Result<CampaignPlace, PathError> {
         Ok(match self {
-            CampaignPlace::Here(top) => CampaignPlace::Here(beneath(&top, &name)),
+            CampaignPlace::Here(top) => CampaignPlace::Here(beneath(&top, below)),
             CampaignPlace::Daemon { host, port, path } => {
-                let path = RemotePath { path: path.path.concat(&name)?, ..path };
+                let path = RemotePath { path: path.path.concat(below)?, ..path };
                 CampaignPlace::Daemon { host, port, path }
             }
         })
+    }
+
+    /// All that lies in it, as the source of a transfer.
+    pub fn contents(&self) -> JobSource {
+        match self {
+            CampaignPlace::Here(path) => JobSource::Local(vec![LocalSource::contents(path)]),
+            CampaignPlace::Daemon { host, port, path } => {
+                JobSource::Remote(reach(host, *port), vec![RemotePath { slash: true, ..path.clone() }])
+            }
+        }
+    }
+
+    /// The destination of a transfer to it.
+    pub fn receiving(&self) -> JobDestination {
+        match self {
+            CampaignPlace::Here(path) => JobDestination::Local(LocalDest::directory(path)),
+            CampaignPlace::Daemon { host, port, path } => {
+                JobDestination::Remote(reach(host, *port), RemotePath { slash: true, ..path.clone() })
+            }
+        }
     }
 
     /// The name of its site.

@@ -3,15 +3,18 @@
 //!
 //! `batch` judges some files, `ground` looks at them and reads them, `shard` has the names and
 //! digests of a shard, `opening` finds both, `doubt` judges whether losses are to be believed,
-//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told.
-//! In: a queue, manifests, and orders how much and how long to read. Out: rows of bad files and of
-//! the last readings, and events to a [`VerifyObserver`]. A verifier that is killed loses the batch
-//! in hand. Must not know the command line.
+//! `trials` which faults pass, `halting` when it stops, `orders` are what it was told, `news` what
+//! it tells, `mend` copies bad files anew. In: a queue, manifests, and orders how much and how
+//! long to read. Out: rows of bad files and of the last readings, and events to a
+//! [`VerifyObserver`]. A verifier that is killed loses the batch in hand. Must not know the
+//! command line.
 
 mod batch;
 mod doubt;
 mod ground;
 mod halting;
+mod mend;
+mod news;
 mod opening;
 mod orders;
 mod shard;
@@ -24,11 +27,11 @@ use std::time::Duration;
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::{
-    FoundBad, VerifyAsk, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, is_known_bad, note_verified,
+    VerifyAsk, VerifyHeard, VerifyNews, VerifyNext, VerifyShard, VerifyTurn, is_known_bad, note_verified,
     take_to_verify,
 };
 use longhaul_jobs::tenure::BEAT_EVERY;
-use longhaul_jobs::{ClaimId, JobsError, Rows, ShardId};
+use longhaul_jobs::{ClaimId, JobsError, Rows};
 use longhaul_manifest::Item;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -36,7 +39,8 @@ use tokio::time::{Instant, sleep};
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
 use self::halting::{stop_in_time, wait};
-pub use self::orders::{AbsenceUse, ChangedUse, VerifyOrders, VerifyUntil};
+pub use self::news::{BadNews, MendedFile, ShardRead, ShardReadEnd, VerifyEnd, VerifyObserver};
+pub use self::orders::{AbsenceUse, ChangedUse, MendOrders, VerifyOrders, VerifyUntil};
 use self::shard::{NamesBatch, ShardFiles};
 use self::trials::VerifyTrials;
 use super::faults::fault_of_jobs;
@@ -44,61 +48,6 @@ use super::mover::{Halt, KeyRing, random};
 use super::queue::SharedQueue;
 use super::records::{self, DigestRecord};
 use super::shelf::Shelf;
-
-/// Hears what a verifier does. It must return quickly.
-pub trait VerifyObserver: Send + Sync {
-    /// A file is bad.
-    fn bad(&self, news: &BadNews);
-    /// A shard was read, or given back.
-    fn shard_read(&self, read: &ShardRead);
-    /// Something failed that concerns no single file.
-    fn trouble(&self, fault: &Fault);
-}
-
-/// A file that is bad.
-#[derive(Clone, Debug)]
-pub struct BadNews {
-    /// Its shard.
-    pub shard: ShardId,
-    /// The file.
-    pub found: FoundBad,
-    /// It was known to be bad in this way.
-    pub is_known: bool,
-}
-
-/// How a verifier ended with a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardRead {
-    /// The shard.
-    pub shard: ShardId,
-    /// The end that it came to.
-    pub end: ShardReadEnd,
-    /// Files that were looked at.
-    pub files: u64,
-    /// Bytes that were read.
-    pub bytes: u64,
-    /// Files of which nothing was known to compare them with: from now on there is.
-    pub files_first: u64,
-    /// Files that are bad.
-    pub files_bad: u64,
-    /// Files that somebody wrote to, and that are passed over.
-    pub files_passed_over: u64,
-    /// The place behind the last name that is noted.
-    reached: u64,
-}
-
-/// The end of a reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShardReadEnd {
-    /// All of it was read.
-    Through,
-    /// It goes on there another time.
-    GivenBack,
-    /// Something of it cannot be read, for which the fault was told: it is tried again in a while.
-    Failed,
-    /// Another verifier has it, or a mover moves it again.
-    Gone,
-}
 
 /// A verifier.
 pub struct Verifier {
@@ -137,6 +86,7 @@ impl Verifier {
     async fn read_shards(&self, mut stopping: Halt) -> Result<VerifyEnd, Fault> {
         let begun = self.transact(|rows| rows.now()).await?;
         let (mut trials, mut end) = (VerifyTrials::default(), VerifyEnd::default());
+        self.mend_known(begun, (&mut trials, &mut end), &mut stopping).await?;
         loop {
             if let Some(code) = *stopping.borrow() {
                 return Ok(VerifyEnd { early: Some(code), ..end });
@@ -147,6 +97,7 @@ impl Verifier {
                 VerifyTurn::Shard(given) => {
                     let mut read = ShardRead::of(&given);
                     let tried = self.read_shard((&given, id), (&mut read, &mut trials), &mut stopping).await;
+                    end.add(&read);
                     let Err(fault) = self.leave((&given, id, read.reached), tried).await? else {
                         trials.failed_in_a_row = 0;
                         self.observer.shard_read(&read);
@@ -181,45 +132,64 @@ impl Verifier {
         (read, trials): (&mut ShardRead, &mut VerifyTrials),
         stopping: &mut Halt,
     ) -> Result<Result<(), Fault>, Fault> {
-        // To find and ask a daemon may take longer than a lease.
-        let opened = tokio::select! {
-            opened = self.while_kept((given, id, given.entry), self.files_of(given)) => opened,
-            _ = stopping.wait_for(Option::is_some) => return self.stop_here((given, id), read).await.map(Ok),
+        let mut files = match self.open((given, id), (&mut *read, &mut *trials), stopping).await? {
+            ControlFlow::Continue(files) => files,
+            ControlFlow::Break(ended) => return Ok(ended),
         };
-        let mut files = match opened {
-            None => return Ok(read.gone()),
-            Some(opened) => match opened? {
-                Ok(files) => files,
-                Err(fault) => return self.give_back((given, id), (read, trials), fault).await.map(Err),
-            },
-        };
-        if let Some(fault) = files.damage() {
-            self.observer.trouble(&fault);
-        }
         loop {
-            let read_on = self.read_batch((given, id), &mut files, (&mut *read, &mut *trials), stopping).await?;
-            if let ControlFlow::Break(ended) = read_on {
+            let batch = files.batch(read.reached, self.batch_bytes());
+            let told = (&mut *read, &mut *trials);
+            if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await?
+            {
                 return Ok(ended);
             }
         }
     }
 
-    /// Reads the next names of a shard, and waits as long as they take at the budget. Breaks off
-    /// with the end of the shard.
+    /// Opens a shard. Breaks off with its end, if it cannot be opened.
+    async fn open(
+        &self,
+        (given, id): (&VerifyShard, ClaimId),
+        (read, trials): (&mut ShardRead, &mut VerifyTrials),
+        stopping: &mut Halt,
+    ) -> Result<ControlFlow<Result<(), Fault>, ShardFiles>, Fault> {
+        // To find and ask a daemon may take longer than a lease.
+        let opened = tokio::select! {
+            opened = self.while_kept((given, id, given.entry), self.files_of(given)) => opened,
+            _ = stopping.wait_for(Option::is_some) => {
+                return self.stop_here((given, id), read).await.map(|()| ControlFlow::Break(Ok(())));
+            }
+        };
+        let files = match opened {
+            None => return Ok(ControlFlow::Break(read.gone())),
+            Some(opened) => match opened? {
+                Ok(files) => files,
+                Err(fault) => {
+                    let fault = self.give_back((given, id), (read, trials), fault).await?;
+                    return Ok(ControlFlow::Break(Err(fault)));
+                }
+            },
+        };
+        if let Some(fault) = files.damage() {
+            self.observer.trouble(&fault);
+        }
+        Ok(ControlFlow::Continue(files))
+    }
+
+    /// Reads some names of a shard, mends what is bad of them, if it was told to, and waits as long
+    /// as they take at the budget. Breaks off with the end of the shard.
     async fn read_batch(
         &self,
         (given, id): (&VerifyShard, ClaimId),
-        files: &mut ShardFiles,
+        (files, batch): (&mut ShardFiles, NamesBatch),
         (read, trials): (&mut ShardRead, &mut VerifyTrials),
         stopping: &mut Halt,
     ) -> Result<ControlFlow<Result<(), Fault>>, Fault> {
-        let (batch, begun) = (files.batch(read.reached, self.batch_bytes()), Instant::now());
-        let (whole, halt) = (&*files, stopping.clone());
+        let (whole, halt, begun) = (&*files, stopping.clone(), Instant::now());
         let judged = async {
-            match self.look_at(whole, &batch, halt).await? {
-                Some(findings) => self.believe(&mut trials.watch, (given, whole), findings).await.map(Some),
-                None => Ok(None),
-            }
+            let Some(findings) = self.look_at(whole, &batch, halt.clone()).await? else { return Ok(None) };
+            let findings = self.believe(&mut trials.watch, (given, whole), findings).await?;
+            Ok::<_, Fault>(self.mend((given, id), (whole, &batch), findings, halt).await)
         };
         let findings = match self.while_kept((given, id, read.reached), judged).await {
             None => return Ok(ControlFlow::Break(read.gone())),
@@ -232,7 +202,7 @@ impl Verifier {
         };
         let (is_through, bytes) = (files.is_through(batch.end), findings.bytes);
         read.add(&findings);
-        self.tell_bad(given, &findings);
+        self.tell_found(given, &findings);
         if self.note_findings((given, id), batch.end, (files, findings)).await? == VerifyHeard::Gone {
             return Ok(ControlFlow::Break(read.gone()));
         }
@@ -339,7 +309,10 @@ impl Verifier {
         }
     }
 
-    fn tell_bad(&self, given: &VerifyShard, findings: &BatchFindings) {
+    fn tell_found(&self, given: &VerifyShard, findings: &BatchFindings) {
+        for file in &findings.mended {
+            self.observer.mended(given.shard.id, file);
+        }
         for found in &findings.bad {
             let is_known = is_known_bad(&given.bad, found);
             self.observer.bad(&BadNews { shard: given.shard.id, found: found.clone(), is_known });
@@ -411,36 +384,6 @@ impl Verifier {
                 done => return done.map_err(|error| fault_of_jobs(&error)),
             }
         }
-    }
-}
-
-/// How a verifier ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VerifyEnd {
-    /// The code of what ended it early: timed-out for the time of its orders.
-    pub early: Option<FaultCode>,
-    /// The code of the first shard that could not be read.
-    pub failed: Option<FaultCode>,
-}
-
-impl ShardRead {
-    fn of(given: &VerifyShard) -> ShardRead {
-        let (shard, end, reached) = (given.shard.id, ShardReadEnd::Through, given.entry);
-        ShardRead { shard, end, files: 0, bytes: 0, files_first: 0, files_bad: 0, files_passed_over: 0, reached }
-    }
-
-    /// Another has the shard, which is no fault.
-    fn gone(&mut self) -> Result<(), Fault> {
-        self.end = ShardReadEnd::Gone;
-        Ok(())
-    }
-
-    fn add(&mut self, findings: &BatchFindings) {
-        self.files += findings.files;
-        self.bytes = self.bytes.saturating_add(findings.bytes);
-        self.files_first += findings.first.len() as u64;
-        self.files_bad += findings.bad.len() as u64;
-        self.files_passed_over += findings.passed_over;
     }
 }
 

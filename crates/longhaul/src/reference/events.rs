@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 72] = [
+const EVENTS: [Event; 73] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -60,6 +60,7 @@ const EVENTS: [Event; 72] = [
     ("job_site", None, "JobSiteBody"),
     ("job_shard", None, "JobShardBody"),
     ("job_bad_file", None, "JobBadFileBody"),
+    ("job_mended", None, "JobMendedBody"),
     ("job_verified", None, "JobVerifiedBody"),
     ("job_verify", None, "JobVerifyBody"),
     ("summary", Some("job"), "JobSummaryBody"),

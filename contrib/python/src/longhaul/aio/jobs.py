@@ -6,7 +6,7 @@ while it awaits an answer ends the program that was asked. Must not know how a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Union
+from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Sequence, Union
 
 from .. import _jobs, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite, JobSummary
@@ -163,6 +163,10 @@ async def verify(
     believe_losses: bool = False,
     at: Optional[Location] = None,
     memory: Optional[Size] = None,
+    mend: bool = False,
+    mend_kinds: Union[str, Sequence[str], None] = None,
+    mend_from: Optional[Sources] = None,
+    mend_dir: Optional[Location] = None,
     queue: Optional[Location] = None,
     **options: Unpack[TrustOptions],
 ) -> Verification:
@@ -170,7 +174,8 @@ async def verify(
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     places = {"at": at, "memory": memory, "queue": queue}
-    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places, **options}))
+    mending = {"mend": mend, "mend_kinds": mend_kinds, "mend_from": mend_from, "mend_dir": mend_dir}
+    return await _answer(_jobs.verify(campaign, {**limits, **doubts, **places, **mending, **options}))
 
 
 def run(

@@ -244,3 +244,32 @@ fn a_campaign_that_is_cancelled_is_verified() {
     bench.store.transact(|rows| cancel(rows, campaign)).unwrap();
     assert_eq!(bench.must_take(campaign, 1).shard.id, granted.shard.id);
 }
+
+#[test]
+fn a_verifier_that_mends_is_given_shards_with_bad_files_of_its_kinds_that_are_free_and_not_due() {
+    let (mut bench, campaign) = Bench::delivered(3);
+    let kinds = [BadKind::Damaged, BadKind::Changed, BadKind::Damaged];
+    let mut order = Vec::new();
+    for (id, kind) in (0..).zip(kinds) {
+        let given = bench.must_take(campaign, id);
+        let bad = vec![found(path(given.shard.id, 1), kind)];
+        bench.note(&VerifyNews { bad, ..read(&given, id, FILES, VerifyNext::IsThrough) });
+        order.push(given.shard.id);
+    }
+    let mend = |bench: &mut Bench, id: u8, after| {
+        let ask = VerifyAsk { campaign, cycle: CYCLE, begun: Micros(0), id: ClaimId([id; 16]) };
+        bench.store.transact(|rows| take_to_mend(rows, &ask, (after, &[BadKind::Lost, BadKind::Damaged]))).unwrap()
+    };
+    let first = mend(&mut bench, 5, ShardId(0)).unwrap();
+    assert_eq!((first.shard.id, first.bad.len()), (order[0], 1));
+    let second = mend(&mut bench, 6, ShardId(0)).unwrap();
+    assert_eq!(second.shard.id, order[2], "the first is another's, and nobody mends what was changed");
+    assert_eq!(mend(&mut bench, 7, second.shard.id), None);
+    let read_last = bench.row(first.shard.id).unwrap().last;
+    let well = vec![path(first.shard.id, 1)];
+    bench.note(&VerifyNews { well, ..read(&first, 5, first.entry, VerifyNext::GivesBack) });
+    let row = bench.row(first.shard.id).unwrap();
+    assert_eq!((row.last, row.entry), (read_last, 0), "nothing else of it was read");
+    assert_eq!(mend(&mut bench, 8, ShardId(0)), None, "it is mended, and the other one is taken");
+    assert_eq!(bench.take(campaign, 9), VerifyTurn::NothingDue(Some(CYCLE)));
+}

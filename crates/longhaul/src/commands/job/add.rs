@@ -305,7 +305,7 @@ fn missing(path: &Path, error: std::io::Error) -> Error {
 
 /// The place of a location, and whether it ended in a slash. A path of this host becomes absolute:
 /// movers run elsewhere.
-fn place(text: &OsStr) -> Result<(CampaignPlace, bool), Error> {
+pub(super) fn place(text: &OsStr) -> Result<(CampaignPlace, bool), Error> {
     match Location::parse(text)? {
         Location::Local(local) => {
             let path = std::path::absolute(&local.path).map_err(Error::file("find", &local.path))?;

@@ -13,6 +13,7 @@ use longhaul_core::{Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::Granted;
 use longhaul_jobs::{CampaignId, CampaignState, Rows, Store};
+use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
 use super::add::{flawed, parsed};
@@ -90,18 +91,27 @@ fn hooks(args: &JobRunArgs, context: Context) -> Result<Hooks, Error> {
 
 /// The owners whose campaigns are moved: this user, and those that are named. A queue in a file is
 /// this user's alone, so that all that it has is moved, unless somebody is named.
-fn owners(args: &JobRunArgs, given: &Keys, (file, context): (&QueuePlace, Context)) -> Result<Owners, Error> {
-    if file.is_file() && args.owner.is_empty() {
-        return Ok(Owners::any(Unsigned::Moved));
-    }
+fn owners(args: &JobRunArgs, given: &Keys, place: (&QueuePlace, Context)) -> Result<Owners, Error> {
     let named = |text: &OsString| {
         let key = text.to_str().ok_or(Flaw::NotUtf8).and_then(values::key);
         key.map_err(|flaw| flawed("owner", flaw))
     };
-    let mut keys = args.owner.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    let keys = args.owner.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    owners_with((keys, &args.allow_unsigned), given, place)
+}
+
+/// The same with these keys, and these names of campaigns that nobody signed.
+pub(super) fn owners_with(
+    (mut keys, unsigned): (Vec<PublicKey>, &[String]),
+    given: &Keys,
+    (file, context): (&QueuePlace, Context),
+) -> Result<Owners, Error> {
+    if file.is_file() && keys.is_empty() {
+        return Ok(Owners::any(Unsigned::Moved));
+    }
     let path = given.identity.clone().map_or_else(|| context.places().of_user("identity"), Ok);
     keys.extend(path.ok().map(|path| keys::public(&path)).transpose()?.flatten());
-    Ok(Owners::these(keys, Unsigned::Named(args.allow_unsigned.iter().cloned().collect())))
+    Ok(Owners::these(keys, Unsigned::Named(unsigned.iter().cloned().collect())))
 }
 
 fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode};
-use longhaul_jobs::pace;
 use longhaul_jobs::queue::verify_figures;
+use longhaul_jobs::{ShardId, pace};
 use tokio::sync::watch;
 
 use super::add::parsed;
 use super::run::RunKeys;
-use super::{JobOutput, Named, queue_place};
+use super::{JobOutput, Named, mend, queue_place};
 use crate::cli::job::JobVerifyArgs;
 use crate::commands::{Context, block_on};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::jobs::{
-    AbsenceUse, BadNews, ChangedUse, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver, VerifyOrders,
-    VerifyUntil,
+    AbsenceUse, BadNews, ChangedUse, MendedFile, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver,
+    VerifyOrders, VerifyUntil,
 };
 use crate::output::{Talker, VerifyTold};
 use crate::settings::{self, Layers, Talk};
@@ -37,9 +37,11 @@ pub(super) fn run(
 ) -> Result<Exit, Error> {
     let given = settings::keys(&args.keys, layers)?;
     let mut named = Named::find(&args.campaign, context)?;
-    let orders = orders(args, &named)?;
-    let (cycle, budget) = (orders.cycle, orders.budget);
     let place = queue_place(&args.campaign.queue.queue, context)?;
+    let orders = orders(args, &named)?;
+    let mend = mend::orders(&args.mend, (&mut named, orders.at.as_deref()), (&given, &place, context))?;
+    let (cycle, budget) = (orders.cycle, orders.budget);
+    let orders = VerifyOrders { mend, ..orders };
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let (stop, halt) = watch::channel(None);
@@ -52,23 +54,19 @@ pub(super) fn run(
     let ended = block_on(verifier.run(halt))?;
     asking.end();
     let mut telling = told.take(talk);
-    let failed = match ended {
-        Err(fault) => {
-            telling.failed(&fault);
-            None
-        }
-        // What was read is recorded, and the next run goes on there.
-        Ok(VerifyEnd { early: None | Some(FaultCode::TimedOut), failed }) => failed,
-        Ok(VerifyEnd { early: Some(code), failed }) => {
-            telling.exits(code.into());
-            failed
-        }
-    };
+    let end = ended.unwrap_or_else(|fault| {
+        telling.failed(&fault);
+        VerifyEnd::default()
+    });
+    // What was read is recorded, and the next run goes on there.
+    end.early.filter(|code| *code != FaultCode::TimedOut).into_iter().for_each(|code| telling.exits(code.into()));
     let id = named.id;
     let campaign = named.figures()?.campaign;
     let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
     let pace = pace(figures.sums.total.bytes, cycle, budget);
-    telling.verified(&VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed });
+    let VerifyEnd { failed, mended, .. } = end;
+    let told = VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed, mended };
+    telling.verified(&told);
     Ok(telling.end())
 }
 
@@ -87,6 +85,7 @@ fn orders(args: &JobVerifyArgs, named: &Named) -> Result<VerifyOrders, Error> {
         changed: if args.ignore_changed { ChangedUse::PassedOver } else { ChangedUse::Bad },
         absences: if args.believe_losses { AbsenceUse::Believed } else { AbsenceUse::Doubted },
         memory: parsed("memory", &args.memory, values::size)?,
+        mend: None,
     })
 }
 
@@ -109,6 +108,12 @@ impl VerifyObserver for VerifyTelling {
     fn bad(&self, news: &BadNews) {
         if let Some(telling) = &mut *self.telling() {
             telling.bad_file(news);
+        }
+    }
+
+    fn mended(&self, shard: ShardId, file: &MendedFile) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.mended(shard, file);
         }
     }
 

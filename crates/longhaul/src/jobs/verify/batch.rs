@@ -10,7 +10,8 @@ use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 use longhaul_manifest::{Item, ItemKind};
 
-use super::ChangedUse;
+use super::news::MendedFile;
+use super::orders::ChangedUse;
 use super::shard::{NamesBatch, ShardFiles, TimesKept};
 use crate::jobs::mover::Halt;
 
@@ -40,6 +41,8 @@ pub(super) struct BatchFindings {
     pub(super) first: Vec<(RelPath, u64, Hash32)>,
     /// Files that somebody wrote to, and that are passed over.
     pub(super) passed_over: u64,
+    /// Files that were bad and were copied anew. They are among those that are well.
+    pub(super) mended: Vec<MendedFile>,
 }
 
 /// The outcome of a look at a name.
@@ -68,7 +71,11 @@ pub(super) async fn read(
     }
 }
 
-async fn findings(
+/// Looks at a batch and reads it, unless `stop` ends that.
+///
+/// # Errors
+/// As [`read`].
+pub(super) async fn findings(
     files: &ShardFiles,
     batch: &NamesBatch,
     rules: ReadRules,
@@ -102,8 +109,8 @@ async fn findings(
     Ok(findings)
 }
 
-/// Stops a reading that nobody waits for any more.
-struct StopsAtEnd(StopTrigger);
+/// Stops work of the engine that nobody waits for any more.
+pub(super) struct StopsAtEnd(pub(super) StopTrigger);
 
 impl Drop for StopsAtEnd {
     fn drop(&mut self) {

@@ -111,7 +111,7 @@ impl LossWatch {
 
 impl DestinationMark {
     /// Whether it is the directory that was marked. If none was, that is not known.
-    fn is_same(&self) -> bool {
+    pub(super) fn is_same(&self) -> bool {
         let kept = std::fs::read_to_string(&self.file).ok();
         kept.is_some_and(|kept| self.number().is_ok_and(|number| kept == number))
     }

@@ -213,13 +213,20 @@ async fn read_here(
     let report = reading.await.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))?;
     match report.fault {
         Some(fault) => Err(fault),
-        None => Ok(std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner))),
+        None => Ok(heard.taken()),
     }
 }
 
-/// Hears of the files that the engine reads.
+/// Hears of the files that the engine reads or sends.
 #[derive(Default)]
-struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
+pub(super) struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
+
+impl ReadFiles {
+    /// Those that were heard of.
+    pub(super) fn taken(&self) -> BTreeMap<RelPath, FileRead> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl Observer for ReadFiles {
     fn event(&self, event: Event) {

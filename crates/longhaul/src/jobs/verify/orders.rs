@@ -1,12 +1,14 @@
 //! The orders of a verifier: how much it reads, how long, and which findings are none.
 //!
-//! In: nothing. Out: plain data. Must not know how a file is read.
+//! In: a campaign's transfers. Out: plain data. Must not know how a file is read.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::ByteCount;
-use longhaul_jobs::CampaignId;
+use longhaul_jobs::{BadKind, CampaignId};
+
+use crate::jobs::spec::{CampaignPlace, CampaignSpec};
 
 /// The orders of a verifier.
 #[derive(Clone, Debug)]
@@ -30,6 +32,24 @@ pub struct VerifyOrders {
     pub absences: AbsenceUse,
     /// Buffers. `None`: the engine's.
     pub memory: Option<ByteCount>,
+    /// How bad files are copied anew. `None`: they are only told.
+    pub mend: Option<MendOrders>,
+}
+
+/// The orders to copy bad files anew.
+#[derive(Clone, Debug)]
+pub struct MendOrders {
+    /// The kinds of bad files that are: lost, damaged or unread. Nothing that was changed ever is.
+    pub kinds: Vec<BadKind>,
+    /// Trees with the names that the destination has. Each is asked for what those before it did
+    /// not give. Empty: the campaign's own sources.
+    pub from: Vec<CampaignPlace>,
+    /// The transfers of the campaign as its owner signed them, whatever the queue says by now.
+    pub spec: CampaignSpec,
+    /// The directory of this host in which a copy lies until it is known to be the right one.
+    /// `None`: in that of longhaul at the destination, or beside the queue's manifests, if that is
+    /// at a daemon.
+    pub dir: Option<PathBuf>,
 }
 
 /// When a verifier ends by itself.

@@ -34,6 +34,8 @@ pub(super) struct ShardFiles {
 pub(super) struct ShardNames {
     /// The path beneath the campaign's destination beneath which they stand.
     pub(super) onto: RelPath,
+    /// The number of their source among those of the campaign.
+    source: usize,
     keeps_times: TimesKept,
     items: Vec<Item>,
     given_up: BTreeSet<Vec<u8>>,
@@ -80,7 +82,8 @@ impl ShardNames {
             read => (read.map_err(|error| unread(&record_path, &error))?, false),
         };
         let keeps_times = if preserve.times { TimesKept::Yes } else { TimesKept::No };
-        Ok(ShardNames { onto, keeps_times, items, given_up, record, record_path, is_damaged })
+        let source = listing.source;
+        Ok(ShardNames { onto, source, keeps_times, items, given_up, record, record_path, is_damaged })
     }
 
     /// The same where they stand: beneath a destination with this mark, which `shown` names.
@@ -107,6 +110,33 @@ impl ShardFiles {
             }
         }
         NamesBatch { items, end: end as u64 }
+    }
+
+    /// The names among these paths, in batches of so many bytes at most, but of one file at least.
+    /// None of them moves the place behind the last name, which is `end`.
+    pub(super) fn batches_of(&self, paths: &BTreeSet<&[u8]>, end: u64, bytes_max: u64) -> Vec<NamesBatch> {
+        let (mut batches, mut bytes): (Vec<NamesBatch>, _) = (Vec::new(), 0_u64);
+        for item in self.names.items.iter().filter(|item| paths.contains(item.path.as_bytes())) {
+            bytes = bytes.saturating_add(item.bytes());
+            match batches.last_mut().filter(|_| bytes <= bytes_max) {
+                Some(batch) => batch.items.push(item.clone()),
+                None => {
+                    bytes = item.bytes();
+                    batches.push(NamesBatch { items: vec![item.clone()], end });
+                }
+            }
+        }
+        batches
+    }
+
+    /// The path beneath the campaign's destination beneath which they stand.
+    pub(super) fn onto(&self) -> &RelPath {
+        &self.names.onto
+    }
+
+    /// The number of their source among those of the campaign.
+    pub(super) fn source(&self) -> usize {
+        self.names.source
     }
 
     /// Whether no name is left behind so many.

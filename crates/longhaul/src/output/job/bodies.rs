@@ -282,13 +282,32 @@ pub(super) struct JobBadFileBody<'a> {
     pub(super) shard: u64,
 }
 
+/// A bad file that `job verify --mend` has copied anew, and that is well by another reading.
+#[derive(Serialize)]
+pub(super) struct JobMendedBody<'a> {
+    /// The path beneath its source.
+    #[serde(flatten)]
+    pub(super) path: Name<'a>,
+    /// Its bytes.
+    pub(super) bytes: u64,
+    /// `lost`, `damaged` or `unread`: how it was bad.
+    pub(super) kind: &'static str,
+    /// The tree that the copy is from, as a location.
+    pub(super) from: &'a str,
+    /// Where the file lies that stood under its name. Null: nothing stood there.
+    pub(super) kept: Option<&'a str>,
+    /// The number of its shard.
+    pub(super) shard: u64,
+}
+
 /// A shard that `job verify` read.
 #[derive(Serialize)]
 pub(super) struct JobVerifiedBody {
     /// Its number.
     pub(super) shard: u64,
-    /// `read`, `given-back` (it goes on there another time), `failed` (the event before says why)
-    /// or `gone` (another verifier has it, or a mover).
+    /// `read`, `mended` (only files of it were read that were known to be bad), `given-back` (it
+    /// goes on there another time), `failed` (the event before says why) or `gone` (another
+    /// verifier has it, or a mover).
     pub(super) state: &'static str,
     /// Files that were looked at.
     pub(super) files: u64,
@@ -300,6 +319,8 @@ pub(super) struct JobVerifiedBody {
     pub(super) files_bad: u64,
     /// Files that somebody wrote to, and that `--ignore-changed` passes over.
     pub(super) files_ignored: u64,
+    /// Files that were bad, and were copied anew.
+    pub(super) files_mended: u64,
 }
 
 /// The figures of a campaign's verification, at the end of `job verify`.
@@ -319,6 +340,8 @@ pub(super) struct JobVerifyBody<'a> {
     pub(super) pace: JobPaceBody,
     /// Files that are known to be bad, by kind.
     pub(super) bad: Vec<JobBadSumBody>,
+    /// The part that was bad, and that this run has copied anew.
+    pub(super) mended: JobAmountBody,
 }
 
 /// The pace of a rolling verification.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use longhaul_core::{ByteCount, Escaped, FaultCode};
 use longhaul_jobs::queue::VerifyFigures;
-use longhaul_jobs::{BadKind, Pace};
+use longhaul_jobs::{Amount, BadKind, Pace, ShardId};
 
-use super::bodies::{JobBadFileBody, JobBadSumBody, JobPaceBody, JobVerifiedBody, JobVerifyBody};
+use super::bodies::{JobBadFileBody, JobBadSumBody, JobMendedBody, JobPaceBody, JobVerifiedBody, JobVerifyBody};
 use super::{JobTelling, amount, millis, name, time, units, without_numbers};
 use crate::exit::Exit;
 use crate::jobs::verify::ShardReadEnd;
-use crate::jobs::{BadNews, ShardRead};
+use crate::jobs::{BadNews, MendedFile, ShardRead};
 
 /// The figures of a verification, to be told.
 pub struct VerifyTold<'a> {
@@ -30,6 +30,8 @@ pub struct VerifyTold<'a> {
     pub pace: Pace,
     /// The code of the first shard that could not be read.
     pub failed: Option<FaultCode>,
+    /// Files that were copied anew.
+    pub mended: Amount,
 }
 
 impl<W: Write> JobTelling<W> {
@@ -51,18 +53,33 @@ impl<W: Write> JobTelling<W> {
         self.line(&format!("{kind}{known}: {}: {}", Escaped(&found.path), without_numbers(&found.message)));
     }
 
+    /// Tells a bad file of a shard that was copied anew.
+    pub fn mended(&mut self, shard: ShardId, file: &MendedFile) {
+        let kind = file.kind.name();
+        if self.json {
+            let (path, bytes, shard) = (name(&file.path), file.bytes, shard.0);
+            let (from, kept) = (file.from.as_str(), file.kept.as_deref());
+            return self.event(|lines| lines.say("job_mended", JobMendedBody { path, bytes, kind, from, kept, shard }));
+        }
+        let kept = file.kept.as_ref().map_or_else(String::new, |kept| format!("; what stood there lies in {kept}"));
+        self.line(&format!("mended: {}: it was {kind}; copied from {}{kept}", Escaped(&file.path), file.from));
+    }
+
     /// Tells a shard that was read.
     pub fn shard_read(&mut self, read: &ShardRead) {
         let ShardRead { files, bytes, files_first, files_bad, .. } = *read;
         let state = match read.end {
             ShardReadEnd::Through => "read",
+            ShardReadEnd::Mended => "mended",
             ShardReadEnd::GivenBack => "given-back",
             ShardReadEnd::Failed => "failed",
             ShardReadEnd::Gone => "gone",
         };
         if self.json {
             let (shard, files_ignored) = (read.shard.0, read.files_passed_over);
-            let body = JobVerifiedBody { shard, state, files, bytes, files_first, files_bad, files_ignored };
+            let files_mended = read.mended.files;
+            let body =
+                JobVerifiedBody { shard, state, files, bytes, files_first, files_bad, files_ignored, files_mended };
             return self.event(|lines| lines.say("job_verified", body));
         }
         let files = units::count(files, "file");
@@ -115,6 +132,7 @@ impl<W: Write> JobTelling<W> {
                     suffices: pace.suffices,
                 },
                 bad,
+                mended: told.mended.into(),
             };
             return self.event(|lines| lines.say("job_verify", body));
         }
@@ -125,6 +143,9 @@ impl<W: Write> JobTelling<W> {
         }
         for sum in bad {
             self.pair(sum.kind, &units::count(sum.files, "file"));
+        }
+        if told.mended.files > 0 {
+            self.pair("mended", &amount(told.mended));
         }
     }
 }

@@ -1,0 +1,169 @@
+//! A bad file that is to be mended, and what has become of it.
+//!
+//! In: findings on a batch, and what was heard of copies. Out: the files of which the digest is
+//! recorded, and the words for those that stay bad. Moves nothing, and reads nothing.
+
+use std::fmt::Display;
+
+use longhaul_core::{Fault, Hash32, PlainText, RelPath};
+use longhaul_jobs::queue::FoundBad;
+use longhaul_manifest::Item;
+
+use crate::jobs::verify::batch::BatchFindings;
+use crate::jobs::verify::ground::FileRead;
+use crate::jobs::verify::orders::MendOrders;
+use crate::jobs::verify::shard::{NamesBatch, ShardFiles};
+
+/// A bad file that is to be mended.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// The file, as the manifest has it.
+    pub(super) item: Item,
+    /// The digest that is recorded of it.
+    pub(super) b3: Hash32,
+    /// What was found last.
+    pub(super) found: FoundBad,
+    /// The progress of its copy.
+    pub(super) state: CandidateState,
+    /// Where the file lies that stood under its name. `None`: nothing was moved.
+    pub(super) kept: Option<String>,
+    /// The transfer says that the copy has the name.
+    pub(super) put: bool,
+    /// The reasons why it is not mended.
+    pub(super) why: Vec<String>,
+}
+
+/// The progress of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CandidateState {
+    /// No tree has given the right one yet.
+    Wanted,
+    /// The tree of this number has given it, and it lies on this host.
+    Staged(usize),
+    /// The file is not mended this time.
+    GivenUp,
+}
+
+/// Takes the bad files that may be mended from the findings on a batch.
+pub(super) fn candidates(
+    orders: &MendOrders,
+    (files, batch): (&ShardFiles, &NamesBatch),
+    found: &mut BatchFindings,
+) -> Vec<Candidate> {
+    let (mut candidates, mut others) = (Vec::new(), Vec::new());
+    for bad in std::mem::take(&mut found.bad) {
+        let item = batch.items.iter().find(|item| item.path.as_bytes() == bad.path);
+        let Some(item) = item.filter(|_| orders.kinds.contains(&bad.kind)) else {
+            others.push(bad);
+            continue;
+        };
+        match files.known(item).filter(|_| item.is_file()) {
+            Some(b3) => candidates.push(Candidate::new(item.clone(), b3, bad)),
+            None => others.push(unmended(bad, "no digest of it is recorded")),
+        }
+    }
+    found.bad = others;
+    candidates
+}
+
+impl Candidate {
+    fn new(item: Item, b3: Hash32, found: FoundBad) -> Candidate {
+        Candidate { item, b3, found, state: CandidateState::Wanted, kept: None, put: false, why: Vec::new() }
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &RelPath {
+        &self.item.path
+    }
+
+    /// The number of the tree that has given its copy.
+    pub(super) fn staged(&self) -> Option<usize> {
+        match self.state {
+            CandidateState::Staged(at) => Some(at),
+            CandidateState::Wanted | CandidateState::GivenUp => None,
+        }
+    }
+
+    /// Judges what the tree of a number has given: only content with the recorded digest is right.
+    pub(super) fn judge(&mut self, heard: Option<FileRead>, fault: Option<&Fault>, (at, tree): (usize, &str)) {
+        let why = match heard {
+            Some(Ok((_, b3))) if b3 == self.b3 => {
+                self.state = CandidateState::Staged(at);
+                self.why.clear();
+                return;
+            }
+            Some(Ok((_, b3))) => {
+                format!("{tree} has other content, with the BLAKE3 {}", blake3::Hash::from_bytes(b3).to_hex())
+            }
+            Some(Err(why)) => format!("{tree}: {why}"),
+            None => format!("{tree}: {}", fault.map_or("it has no such file", |fault| fault.message.as_str())),
+        };
+        self.why.push(why);
+    }
+
+    /// Gives it up: what has its name stays as it is.
+    pub(super) fn give_up(&mut self, why: impl Display) {
+        self.state = CandidateState::GivenUp;
+        self.why.push(why.to_string());
+    }
+
+    /// The file, which stays bad, with the reasons. The last one may be a fault that ended the
+    /// mending.
+    pub(super) fn unmended(mut self, ended: Option<&Fault>) -> FoundBad {
+        if let Some(ended) = ended.filter(|_| self.state != CandidateState::GivenUp) {
+            self.why.push(ended.message.to_string());
+        }
+        if let Some(kept) = &self.kept {
+            self.why.push(format!("what stood under its name lies in {kept}"));
+        }
+        unmended(self.found, self.why.join("; "))
+    }
+}
+
+fn unmended(bad: FoundBad, why: impl Display) -> FoundBad {
+    let message = PlainText::of(format_args!("{}; it was not mended: {why}", bad.message));
+    FoundBad { message, ..bad }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::{Blame, FaultCode};
+    use longhaul_jobs::BadKind;
+
+    use super::*;
+
+    fn candidate() -> Candidate {
+        let item = Item::file(RelPath::new("a").unwrap(), Some(3), Default::default());
+        let found = FoundBad { path: b"a".to_vec(), bytes: 3, kind: BadKind::Damaged, message: "it is bad".into() };
+        Candidate::new(item, [1; 32], found)
+    }
+
+    #[test]
+    fn only_content_with_the_recorded_digest_is_taken_and_the_next_tree_is_asked_for_any_other() {
+        let mut candidate = candidate();
+        let fault = Fault::new(FaultCode::Lost, Blame::Path, "the link is down");
+        candidate.judge(Some(Ok((3, [2; 32]))), None, (0, "/one"));
+        candidate.judge(Some(Err("it cannot be read".into())), None, (1, "/two"));
+        candidate.judge(None, Some(&fault), (2, "/three"));
+        candidate.judge(None, None, (3, "/four"));
+        assert_eq!((candidate.state, candidate.why.len()), (CandidateState::Wanted, 4));
+        candidate.judge(Some(Ok((3, [1; 32]))), None, (4, "/five"));
+        assert_eq!((candidate.staged(), candidate.why.len()), (Some(4), 0));
+    }
+
+    #[test]
+    fn a_file_that_stays_bad_has_the_reasons_and_the_place_of_what_was_moved_aside() {
+        let mut candidate = candidate();
+        candidate.judge(Some(Ok((3, [2; 32]))), None, (0, "/one"));
+        candidate.kept = Some("/to/grace/a".to_owned());
+        let bad = candidate.unmended(Some(&Fault::new(FaultCode::Lost, Blame::Path, "the link is down")));
+        let message = bad.message.as_str();
+        for part in ["it is bad; it was not mended: /one has other content", "the link is down", "/to/grace/a"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        let mut given_up = self::candidate();
+        given_up.give_up("it stays");
+        let fault = Fault::new(FaultCode::Lost, Blame::Path, "later");
+        assert_eq!(given_up.unmended(Some(&fault)).message.as_str(), "it is bad; it was not mended: it stays");
+    }
+}
