@@ -107,11 +107,9 @@ async fn a_session_may_go_on_while_client_and_root_grant_what_it_needs_and_ends_
 #[tokio::test]
 async fn a_session_that_begins_while_its_client_is_taken_out_or_the_daemon_drains_is_ended() {
     let dir = tempfile::tempdir().expect("scratch");
-    for (client, drains, want) in [
-        (Some(READ), false, None),
-        (None, false, Some(FaultCode::Denied)),
-        (Some(READ), true, Some(FaultCode::Busy)),
-    ] {
+    for (client, drains, want) in
+        [(Some(READ), false, None), (None, false, Some(FaultCode::Denied)), (Some(READ), true, Some(FaultCode::Busy))]
+    {
         let (trigger, stop) = crate::api::Stop::new();
         let seat = LiveSessions::default().enter([1; 16], live(trigger));
         let current = Current::new(daemon(dir.path(), client, READ));
