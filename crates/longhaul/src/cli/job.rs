@@ -266,8 +266,8 @@ pub struct JobRunArgs {
 /// The arguments of `job verify` that have it copy bad files anew.
 #[derive(Debug, Args)]
 pub struct JobMendArgs {
-    /// Copy lost and damaged files anew, each only if the copy has the digest that is recorded; what
-    /// stood under its name is kept
+    /// Copy lost and damaged files anew, each only if the copy has the digest that is recorded;
+    /// what stood under its name is kept
     #[arg(long)]
     pub mend: bool,
     /// Copy bad files of these kinds anew, parted by commas: lost, damaged, unread; implies --mend

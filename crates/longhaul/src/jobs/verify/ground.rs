@@ -222,7 +222,7 @@ async fn read_here(
 pub(super) struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
 
 impl ReadFiles {
-    /// Those that were heard of.
+    /// Takes the files that were heard of.
     pub(super) fn taken(&self) -> BTreeMap<RelPath, FileRead> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

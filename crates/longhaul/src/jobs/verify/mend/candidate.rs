@@ -21,7 +21,7 @@ pub(super) struct Candidate {
     pub(super) item: Item,
     /// The digest that is recorded of it.
     pub(super) b3: Hash32,
-    /// What was found last.
+    /// The last finding on it.
     pub(super) found: FoundBad,
     /// The progress of its copy.
     pub(super) state: CandidateState,
