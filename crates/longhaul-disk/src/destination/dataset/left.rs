@@ -150,7 +150,11 @@ impl DatasetStage {
             return Ok(FoundStage::InUse);
         };
         // One that a crash left without a record has nothing in it, and goes with its end.
-        Ok(if holder.is_recorded(&stager)? { FoundStage::Idle(IdleStage(Box::new(holder))) } else { FoundStage::Nothing })
+        Ok(if holder.is_recorded(&stager)? {
+            FoundStage::Idle(IdleStage(Box::new(holder)))
+        } else {
+            FoundStage::Nothing
+        })
     }
 
     /// Whether anything is staged of what is noted.
