@@ -1,5 +1,5 @@
-//! Tests of followers: what clients are told that read fast, slowly or not at all, and how orders go
-//! on with them.
+//! Tests of followers: what clients are told that read fast, slowly or not at all, and how orders
+//! go on with them.
 
 use longhaul_core::{RelPath, Sums};
 use longhaul_proto::wire::message::OrderVerdict;
