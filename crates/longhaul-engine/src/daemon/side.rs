@@ -44,8 +44,8 @@ impl Side {
 }
 
 /// Opens this side of a transfer that is allowed. Only `names` are sent of its one source, or those
-/// of an order, if any are given. Its destination publishes by the claim that is `shown`, and stages
-/// the dataset, if there is one. Its files are recorded in `audit`.
+/// of an order, if any are given. Its destination publishes by the claim that is `shown`, and
+/// stages the dataset, if there is one. Its files are recorded in `audit`.
 pub(super) async fn open(
     daemon: &Arc<Daemon>,
     client: &ClientConfig,
