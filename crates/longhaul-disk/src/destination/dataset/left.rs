@@ -52,7 +52,7 @@ pub enum FoundStage {
 
 /// A staged dataset that no session has. See [`FoundStage::Idle`].
 #[derive(Debug)]
-pub struct IdleStage(Holder);
+pub struct IdleStage(Box<Holder>);
 
 /// The budget of one listing: what it may still count of staged datasets, all of them together.
 /// Files behind it are not counted.
@@ -150,7 +150,11 @@ impl DatasetStage {
             return Ok(FoundStage::InUse);
         };
         // One that a crash left without a record has nothing in it, and goes with its end.
-        Ok(if holder.is_recorded(&stager)? { FoundStage::Idle(IdleStage(holder)) } else { FoundStage::Nothing })
+        Ok(if holder.is_recorded(&stager)? {
+            FoundStage::Idle(IdleStage(Box::new(holder)))
+        } else {
+            FoundStage::Nothing
+        })
     }
 
     /// Whether anything is staged of what is noted.
