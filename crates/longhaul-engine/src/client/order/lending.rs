@@ -71,7 +71,8 @@ fn of_destination(fault: Fault) -> Fault {
 /// The same fault with another code than those by which a destination refuses a claim.
 fn without_claims(fault: Fault) -> Fault {
     match fault.code {
-        FaultCode::Superseded | FaultCode::Unsupported => Fault { code: FaultCode::Usage, ..fault },
+        FaultCode::Superseded => Fault { code: FaultCode::Usage, ..fault }.hint(hint::Daemon::SeeItsLog),
+        FaultCode::Unsupported => Fault { code: FaultCode::Usage, ..fault },
         _ => fault,
     }
 }
