@@ -25,9 +25,7 @@ use tokio::sync::mpsc;
 use self::list::OrderNames;
 use super::connect::{Reached, connect};
 use super::{Run, at_daemon, conclude, contents, missing};
-use crate::api::{
-    Credentials, Dialler, Event, ExpectedFiles, Following, Observer, Reach, Remote, RemotePath, Report,
-};
+use crate::api::{Credentials, Dialler, Event, ExpectedFiles, Following, Observer, Reach, Remote, RemotePath, Report};
 use crate::budget;
 use crate::place;
 use crate::random::nonce;

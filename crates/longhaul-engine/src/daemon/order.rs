@@ -118,7 +118,8 @@ pub(super) async fn judge(
 fn need_direction(grant: &Grant, order: &Order) -> Result<(), Fault> {
     let is_right = match &order.into {
         None => matches!(grant.right, GrantRight::Read | GrantRight::ReadListed(_)),
-        // Neither a dataset nor another rule for names that stand is lent by a list: see `LentRights::need_covered`.
+        // Neither a dataset nor another rule for names that stand is lent by a list: see
+        // `LentRights::need_covered`.
         Some(into) if grant.list().is_some() && into.dataset.is_some() => false,
         Some(into) if matches!(grant.right, GrantRight::WriteListed(terms) if terms.if_exists != into.if_exists) => {
             false
