@@ -221,6 +221,12 @@ fn options_that_only_the_host_of_one_end_could_keep_are_refused() {
         let (message, _) = fault(&refused.args(options).fail(2));
         assert!(message.contains(&format!("{what} cannot be given")), "{message}");
     }
+    // A claim goes with the names of a shard alone, and not with those of a user's list.
+    let claim = format!("{0}:1:1:{0}", "0a".repeat(16));
+    let claimed = ["--claim", &claim, "--files-from", "-"];
+    let refused = client.run(["copy", "--json", "lh://127.0.0.1:1/data/t/", "lh://127.0.0.1:2/landing/"]);
+    let (message, _) = fault(&refused.args(BY_SOURCE).args(claimed).input("f\n").fail(2));
+    assert!(message.contains("a claim, where the source dials, cannot be given"), "{message}");
 }
 
 #[test]

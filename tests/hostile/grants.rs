@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{PathList, RelPath, ShardClaim};
+use longhaul_core::{IfExists, PathList, RelPath, ShardClaim};
 use longhaul_net::{Identity, PublicKey};
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::{Grant, GrantRight, ListedWrite, SignedGrant, list_digest};
@@ -221,13 +221,18 @@ fn pushing(scene: &Scene, grant: &Grant, caps: u64, behind: &[Message]) -> (Clie
 fn a_stranger_sends_the_names_of_a_list_by_the_claim_in_its_grant_and_by_no_other() {
     let scene = Scene::new();
     let names = PathList::new(&["d/e", "f"].map(|name| RelPath::new(name).unwrap()));
-    let terms = ListedWrite { list: list_digest(&names), claim: Some(claim(5)) };
+    let terms = ListedWrite { list: list_digest(&names), claim: Some(claim(5)), if_exists: IfExists::SkipSame };
     let grant = Grant { right: GrantRight::WriteListed(terms), sources: vec![source("data", "in")], ..scene.grant() };
     let ask = |caps, behind: &[Message]| pushing(&scene, &grant, caps, behind).1;
     for other in [&["f"][..], &["d/e", "f", "g"], &["d/e", "h"], &[]] {
         let why = ask(0, &[part(other)]).expect_err("another list");
         assert!(why.contains("denied") && why.contains("it is for another list of names"), "{other:?}: {why}");
     }
+    // Neither is the rule for names that stand its own.
+    let failing = ListedWrite { if_exists: IfExists::Fail, ..terms };
+    let failing = Grant { right: GrantRight::WriteListed(failing), ..grant.clone() };
+    let why = pushing(&scene, &failing, 0, &[part(&["d/e", "f"])]).1.expect_err("another rule");
+    assert!(why.contains("denied") && why.contains("its own rule for names that stand"), "{why}");
     // Neither a higher fence nor the same claim is its own to show.
     for fence in [5, 6] {
         let why = ask(CAP_CLAIM, &[Message::ShownClaim(claim(fence)), part(&["d/e", "f"])]).expect_err("a claim");

@@ -1,12 +1,17 @@
-//! Daemons of an older build that are asked for what they do not know of orders: they are told
-//! apart before anything is ordered, and nothing waits for them.
+//! Daemons that are asked what they know of orders. Those of an older build are told apart before
+//! anything is ordered, and nothing waits for them; sources that lie in their answers decide
+//! nothing about the claim of a shard.
 
 use std::thread;
 
+use longhaul_core::claim::SHOWN_FENCE_MAX;
+use longhaul_core::{Fault, ShardClaim};
+use longhaul_net::Identity;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing};
+use longhaul_proto::wire::message::{CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing, OrderSkills};
 
-use super::peer::{Server, Speech};
+use super::identity;
+use super::peer::{Client, Server, Speech};
 use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Run, files};
 
 /// Answers as an older build does, which lists roots.
@@ -62,6 +67,72 @@ fn an_older_daemon_is_given_no_order_by_a_list() {
 #[test]
 fn an_older_daemon_is_lent_no_claim() {
     assert_told_apart(&["--dialler", "source"], "does not know shards that the source sends by the claim of a mover");
+}
+
+/// A source in place of a daemon that is gone: it gives one answer to each connection, in this
+/// order, until somebody hangs up without a word. Gives the names of all that it heard.
+fn answering(source: &Server, answers: &[Message]) -> Vec<&'static str> {
+    let (mut answers, mut heard) = (answers.iter(), Vec::new());
+    loop {
+        let mut speech = source.accept_control();
+        let Some(asked) = speech.hear() else { return heard };
+        heard.push(asked.name());
+        answers.next().into_iter().for_each(|answer| speech.say(answer));
+        heard.extend(speech.hear().map(|more| more.name()));
+    }
+}
+
+/// Has a mover move a campaign with these options whose source answers so since it was planned: it
+/// is asked once, the claim stays as the queue gave it out, and no order is given.
+fn assert_claim_stays(options: &[&str], answers: &[Message]) {
+    let (host, source, target) = (Host::new(), Host::new(), Host::new());
+    let (data, landing) = (source.make_dir("data"), target.make_dir("landing"));
+    files::make(data.join("ds/f"), 1, 100);
+    let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
+    let to = config.client("tester", host.key(), &[("landing", ALL_RIGHTS)]).start(&target);
+    let config = DaemonConfig::default().root("data", &data, ALL_RIGHTS);
+    let from = config.client("tester", host.key(), &[("data", "read")]).start(&source);
+    for daemon in [&from, &to] {
+        host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+    }
+    host.run(["job", "add", "--name", "all", &from.url("data/ds"), &to.url("landing")]).args(options).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    from.kill();
+    let hostile = Server::at(from.addr().parse().unwrap(), &identity(&source));
+    let (ran, heard) = thread::scope(|scope| {
+        let heard = scope.spawn(|| answering(&hostile, answers));
+        let ran = host.run(["job", "run", "--json", "--drain"]).finish();
+        // Nobody asks it any more.
+        drop(Client::dial(hostile.addr(), Identity::generate().unwrap()));
+        (ran, heard.join().unwrap())
+    });
+    assert_eq!(heard, ["Hello"], "{options:?}: {ran}");
+    let fault = ran.events_of("fault").pop().unwrap();
+    assert_eq!(fault["code"], "usage", "{options:?}: {ran}");
+    let end = ran.events_of("job_shard").pop().unwrap();
+    assert_eq!((&end["state"], &end["fence"]), (&"held".into(), &1.into()), "{options:?}: {ran}");
+    let rows = rusqlite::Connection::open(host.path(".local/state/longhaul/queue.db")).unwrap();
+    let row = rows.query_row("SELECT fence, hold FROM shard", [], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (fence, hold): (i64, String) = row.unwrap();
+    assert!(fence == 1 && hold != "fence-spent", "{options:?}: {fence}, {hold}");
+    assert!(!landing.join("ds/f").exists());
+}
+
+/// The directions in which the two daemons dial each other.
+const EACH_WAY: [&[&str]; 2] = [&[], &["--dialler", "source"]];
+
+#[test]
+fn a_source_that_makes_up_a_fence_neither_raises_a_claim_nor_spends_its_fences() {
+    let claim = ShardClaim { campaign: [1; 16], shard: 1, fence: 1, id: [2; 16] };
+    let refusal = || Message::Refuse(Fault::superseded(&claim, SHOWN_FENCE_MAX, "a newer claim is kept"));
+    EACH_WAY.iter().for_each(|options| assert_claim_stays(options, &[refusal(), refusal()]));
+}
+
+#[test]
+fn a_source_that_is_of_an_older_build_for_one_question_is_given_no_order_without_a_claim() {
+    let older = || Message::Listing(Listing { names: Vec::new(), last: true });
+    let newer = || Message::OrderSkills(OrderSkills { lists: true, stops: true });
+    EACH_WAY.iter().for_each(|options| assert_claim_stays(options, &[older(), newer()]));
 }
 
 #[test]

@@ -227,11 +227,16 @@ pub(super) struct Server {
 impl Server {
     /// Listens on a free port, with a key of its own.
     pub(super) fn start() -> Server {
-        let (runtime, identity) = (runtime(), Identity::generate().expect("a key"));
+        Server::at(SocketAddr::from(([127, 0, 0, 1], 0)), &Identity::generate().expect("a key"))
+    }
+
+    /// Listens there with that key, as a daemon that is gone did.
+    pub(super) fn at(addr: SocketAddr, identity: &Identity) -> Server {
+        let runtime = runtime();
         let inside = runtime.enter();
-        let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let listener = Listener::bind(addr).expect("a free port");
         drop(inside);
-        let tls = ServerTls::new(&identity, GreetLimits::default()).expect("TLS");
+        let tls = ServerTls::new(identity, GreetLimits::default()).expect("TLS");
         Server { runtime, listener, tls, key: identity.public(), early: Mutex::default() }
     }
 

@@ -33,7 +33,7 @@ impl Scene {
         let (mover, source, target) = (Host::new(), Host::new(), Host::new());
         let (data, landing) = (source.make_dir("data"), target.make_dir("landing"));
         let config = DaemonConfig::default().line("limits.sync_interval = '50ms'");
-        let config = config.root("landing", &landing, ALL_RIGHTS);
+        let config = config.watch("audit = 'audit.jsonl'").root("landing", &landing, ALL_RIGHTS);
         let to = config.client("tester", mover.key(), &[("landing", ALL_RIGHTS)]).start(&target);
         let dial = rules(to.addr().rsplit_once(':').unwrap().1);
         let config = DaemonConfig::default().line(&format!("third_party.dial = {dial}"));
@@ -61,6 +61,19 @@ impl Scene {
         tree::assert_same(&Tree::of(there), &Tree::of(here), "what was moved");
     }
 
+    /// Waits until the destination's audit log has a record of such a deed.
+    fn wait_for_record(&self, deed: &str) {
+        let (until, word) = (Instant::now() + PATIENCE, format!("\"{deed}\""));
+        loop {
+            let text = fs::read_to_string(self.target.path("audit.jsonl")).unwrap_or_default();
+            if text.contains(&word) {
+                return;
+            }
+            assert!(Instant::now() < until, "{deed}: {text}");
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until the destination holds so many bytes of an unfinished file.
     fn wait_for_partial(&self, bytes: u64) {
         let until = Instant::now() + PATIENCE;
@@ -86,7 +99,9 @@ fn a_campaign_whose_destination_dials_nobody_is_sent_by_the_source_by_the_movers
     let ends = ran.events_of("job_shard").into_iter().filter(|event| event["state"] == "done");
     let ends: Vec<_> = ends.map(|event| event["unclaimed"].as_bool()).collect();
     assert_eq!(ends, vec![Some(false); 5], "{ran}");
-    scene.to.wait_log("a claim is kept for copies by another daemon");
+    let line = scene.to.wait_log("a claim is kept for copies by another daemon");
+    assert!(line.contains("client=tester"), "{line}");
+    scene.wait_for_record("claim_kept");
     let line = scene.to.wait_log("ended: push to landing/in/ds by grant");
     assert!(line.contains("client=tester"), "{line}");
     scene.from.wait_log("ended: copy from data/ds to lh://");

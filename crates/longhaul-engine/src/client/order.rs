@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use self::list::OrderNames;
 use super::connect::{Reached, connect};
 use super::{Run, at_daemon, conclude, contents, missing};
-use crate::api::{Credentials, Dialler, Event, Following, Observer, Reach, Remote, RemotePath, Report};
+use crate::api::{Credentials, Dialler, Event, ExpectedFiles, Following, Observer, Reach, Remote, RemotePath, Report};
 use crate::budget;
 use crate::place;
 use crate::random::nonce;
@@ -165,14 +165,17 @@ impl Run {
             }
             (Some(_), Dialler::Destination) => {
                 list::need_lists(ordered).await?;
-                list::need_lists(dialled).await?
+                // It is the source, and is asked before the destination is shown the claim.
+                list::need_lists(dialled).await.map_err(|fault| self.of_source(fault))?
             }
         };
         let Reached { mut control, .. } = connect(ordered).await?;
         let right = match (&list, asked.dialler) {
             (None, Dialler::Destination) => GrantRight::Read,
             (Some(list), Dialler::Destination) => list.right(),
-            (Some(list), Dialler::Source) if is_shard => list.right_to_write(self.publishing.claim),
+            (Some(list), Dialler::Source) if is_shard => {
+                list.right_to_write(self.publishing.claim, self.settings.if_exists)
+            }
             (_, Dialler::Source) => GrantRight::Write,
         };
         let (id, grant) = self.grant((asked, right), audience, control.peer_key)?;
@@ -255,7 +258,8 @@ impl Run {
             right,
             sources,
             not_before: since_1970.as_secs(),
-            not_after: since_1970.as_secs() + grant_seconds(self.publishing.claim.as_ref()),
+            not_after: since_1970.as_secs()
+                + grant_seconds(self.publishing.claim.as_ref(), self.reading.expected.as_deref()),
         };
         let signed = grant.signed(|bytes| identity.sign(bytes)).map_err(|_| {
             let why = format_args!("one grant names {GRANT_SOURCES_MAX} sources and 16 KiB of paths at most");
@@ -279,7 +283,8 @@ impl Run {
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
-            (self.publishing.claim.is_some() && is_sent && !has_list, "a claim, where the source dials,"),
+            // It is lent by the grant of a shard alone.
+            (self.publishing.claim.is_some() && is_sent && !(has_list && is_shard), "a claim, where the source dials,"),
             (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
@@ -344,12 +349,13 @@ impl Run {
 }
 
 /// Seconds for which the grant of an order is good: no session begins by it later. The order of a
-/// mover has a claim, and what its grant lends should not outlive that by long: it may be
-/// cancelled, or lost to another mover, which signs a grant of its own.
-const fn grant_seconds(claim: Option<&ShardClaim>) -> u64 {
-    match claim {
-        Some(_) => CLAIM_GRANT_TIME.as_secs(),
-        None => GRANT_SECONDS_MAX,
+/// mover has a claim, or files that are expected where the destination keeps no claims, and what
+/// its grant lends should not outlive the shard's lease by long: it may be cancelled, or lost to
+/// another mover, which signs a grant of its own.
+const fn grant_seconds(claim: Option<&ShardClaim>, expected: Option<&ExpectedFiles>) -> u64 {
+    match (claim, expected) {
+        (None, None) => GRANT_SECONDS_MAX,
+        _ => CLAIM_GRANT_TIME.as_secs(),
     }
 }
 
@@ -426,9 +432,11 @@ mod tests {
     use crate::session::handshake::tests::welcome;
 
     #[test]
-    fn the_grant_of_a_claim_lasts_an_hour_and_that_of_a_users_copy_a_day() {
+    fn the_grant_of_a_shard_lasts_an_hour_and_that_of_a_users_copy_a_day() {
         let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
-        assert_eq!((grant_seconds(Some(&claim)), grant_seconds(None)), (3600, 86_400));
+        assert_eq!((grant_seconds(Some(&claim), None), grant_seconds(None, None)), (3600, 86_400));
+        let expected = ExpectedFiles::default();
+        assert_eq!(grant_seconds(None, Some(&expected)), 3600, "a shard whose destination keeps no claims");
     }
 
     #[test]

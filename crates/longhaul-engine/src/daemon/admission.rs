@@ -152,9 +152,10 @@ pub(super) async fn admit(
         }
         Request::Transfer(transfer) => {
             let (audit, lends) = (daemon.live.audit.session(client, peer), shown.claim.filter(|_| shown.lends));
+            lends.map_or(Ok(()), |_| order_answers::need_lending(daemon))?;
             let prepared = prepare((daemon, audit), client, (*transfer, shown), reader).await?;
             match lends {
-                Some(claim) => Ok(Admitted::Answer(Box::new(order_answers::kept(&claim, &prepared.side)?))),
+                Some(claim) => Ok(Admitted::Answer(Box::new(order_answers::kept(&claim, (&prepared, peer.1))?))),
                 None => Ok(Admitted::Session(Box::new(prepared))),
             }
         }

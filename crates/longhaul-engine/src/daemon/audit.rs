@@ -101,6 +101,9 @@ pub enum AuditDeed {
     Failed,
     /// Names were listed.
     Listed,
+    /// A claim on a shard is kept for copies by another daemon: it ends the session of any other
+    /// mover of the shard, and bars what has a lower fence.
+    ClaimKept,
     /// A request or a key was refused.
     #[default]
     Refused,
@@ -117,7 +120,11 @@ impl AuditDeed {
             | AuditDeed::Staged
             | AuditDeed::MovedAway
             | AuditDeed::Failed => true,
-            AuditDeed::SessionBegan | AuditDeed::SessionEnded | AuditDeed::Listed | AuditDeed::Refused => false,
+            AuditDeed::SessionBegan
+            | AuditDeed::SessionEnded
+            | AuditDeed::Listed
+            | AuditDeed::ClaimKept
+            | AuditDeed::Refused => false,
         }
     }
 
@@ -134,6 +141,7 @@ impl AuditDeed {
             AuditDeed::MovedAway => "moved_away",
             AuditDeed::Failed => "failed",
             AuditDeed::Listed => "listed",
+            AuditDeed::ClaimKept => "claim_kept",
             AuditDeed::Refused => "refused",
         }
     }

@@ -78,8 +78,8 @@ impl LentRights {
                 self.grant.covers_destination(root, path)
             }
             // As above. These are the names of a shard, which go beneath the destination.
-            (Far::Destination { root, path, placing, .. }, Role::Sender, GrantRight::WriteListed(_)) => {
-                if shown.dataset.is_some() || transfer.dry_run {
+            (Far::Destination { root, path, placing, if_exists }, Role::Sender, GrantRight::WriteListed(terms)) => {
+                if shown.dataset.is_some() || transfer.dry_run || *if_exists != terms.if_exists {
                     return Err(refused(other));
                 }
                 *placing == Placing::Beneath && self.grant.covers_destination(root, path)
@@ -199,7 +199,9 @@ impl Reason {
             Reason::OtherRequest(GrantRight::Read | GrantRight::ReadListed(_)) => "it is for fetching alone".to_owned(),
             Reason::OtherRequest(GrantRight::Write) => "it is for sending alone".to_owned(),
             Reason::OtherRequest(GrantRight::WriteListed(_)) => {
-                "it is for sending the names of a list, by its own claim, and for nothing else".to_owned()
+                "it is for sending the names of a list, by its own claim and its own rule for names that stand, and \
+                 for nothing else"
+                    .to_owned()
             }
             Reason::OtherPath => "it does not name what is asked for".to_owned(),
             Reason::OtherRun => "it is for another run".to_owned(),

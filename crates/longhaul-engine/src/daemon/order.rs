@@ -118,8 +118,12 @@ pub(super) async fn judge(
 fn need_direction(grant: &Grant, order: &Order) -> Result<(), Fault> {
     let is_right = match &order.into {
         None => matches!(grant.right, GrantRight::Read | GrantRight::ReadListed(_)),
-        // A dataset is not lent by a list: see `LentRights::need_covered`.
+        // Neither a dataset nor another rule for names that stand is lent by a list: see
+        // `LentRights::need_covered`.
         Some(into) if grant.list().is_some() && into.dataset.is_some() => false,
+        Some(into) if matches!(grant.right, GrantRight::WriteListed(terms) if terms.if_exists != into.if_exists) => {
+            false
+        }
         Some(into) => grant.covers_destination(&into.root, &into.path),
     };
     let why = "the order's grant is not for what is ordered";

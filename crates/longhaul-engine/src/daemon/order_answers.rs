@@ -1,34 +1,59 @@
 //! Answers about orders behind which nothing goes on: what this daemon knows to do with them, and
 //! that the claim is kept by which a daemon is to send here.
 //!
-//! In: the daemon, or the destination of a push that only shows its claim. Out: the message to its
-//! client. It reads and writes nothing itself, and knows no admission.
+//! In: the daemon, or the admission of a push that only shows its claim. Out: the message to its
+//! client, and a record of the claim in the log and the audit log. It admits nothing itself.
+
+use std::net::SocketAddr;
 
 use longhaul_core::{Blame, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{ClaimKept, OrderSkills};
 
 use super::Daemon;
+use super::admission::Admission;
+use super::audit::{AuditDeed, AuditRecord};
 use super::side::Side;
 
 /// The things that this daemon knows to do with orders. A client that is a user of this host has
 /// neither orders nor grants.
 pub(super) fn skills(daemon: &Daemon) -> Message {
-    let is_of_user = daemon.live.link.is_some() || daemon.roots.account.is_some();
+    let is_of_user = is_of_user(daemon);
     Message::OrderSkills(OrderSkills { lists: !is_of_user, stops: !is_of_user })
 }
 
-/// The answer to a push that only shows its claim, which was kept as its destination was opened.
-/// Sessions by a grant show the same claim again.
+/// Whether its clients are users of this host, and have neither orders nor grants.
+fn is_of_user(daemon: &Daemon) -> bool {
+    daemon.live.link.is_some() || daemon.roots.account.is_some()
+}
+
+/// Refuses to keep a claim for another daemon where none could show a grant.
+///
+/// # Errors
+/// [`FaultCode::Unsupported`] of a client that is a user of this host.
+pub(super) fn need_lending(daemon: &Daemon) -> Result<(), Fault> {
+    if !is_of_user(daemon) {
+        return Ok(());
+    }
+    let why = "keys that are served as a user of the daemon's host cannot lend a claim";
+    Err(Fault::new(FaultCode::Unsupported, Blame::Local, why).hint(hint::Program::UpdateOrShowNoClaim))
+}
+
+/// The answer to a push that only shows its claim, which was kept as its destination was opened;
+/// its client comes from this address. Sessions by a grant show the same claim again.
 ///
 /// # Errors
 /// [`FaultCode::Unsupported`] of a destination that keeps no claims.
-pub(super) fn kept(claim: &ShardClaim, side: &Side) -> Result<Message, Fault> {
+pub(super) fn kept(claim: &ShardClaim, (admission, peer): (&Admission, SocketAddr)) -> Result<Message, Fault> {
     let ShardClaim { shard, fence, .. } = *claim;
-    match side {
+    match &admission.side {
         Side::Receive(destination, _) if destination.claim.is_some() => {
-            let root = &destination.place;
-            tracing::info!(target: "longhaul::session", root, shard, fence, "a claim is kept for copies by another daemon");
+            let (root, client) = (&destination.place, &admission.client);
+            let why = "a claim is kept for copies by another daemon";
+            tracing::info!(target: "longhaul::session", %peer, %client, root, shard, fence, "{why}");
+            let what = format!("claim on shard {shard} with fence {fence}, {}", admission.description);
+            let record = AuditRecord { deed: AuditDeed::ClaimKept, what: Some(&what), ..AuditRecord::default() };
+            admission.holdings.audit.keep(record);
             Ok(Message::ClaimKept(ClaimKept { shard, fence }))
         }
         _ => {

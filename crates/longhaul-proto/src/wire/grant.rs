@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use longhaul_core::{Hash32, PathList, RelPath, ShardClaim};
+use longhaul_core::{Hash32, IfExists, PathList, RelPath, ShardClaim};
 
 use super::message::FarSource;
 
@@ -52,8 +52,8 @@ pub enum GrantRight {
     WriteListed(ListedWrite),
 }
 
-/// The terms of a grant to write the names of a list. Its holder can change neither of them, as
-/// they are signed.
+/// The terms of a grant to write the names of a list. Its holder can change none of them, as they
+/// are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedWrite {
     /// The [`list_digest`] of the names.
@@ -61,6 +61,9 @@ pub struct ListedWrite {
     /// The claim by which everything is published, with its fence and its id: the audience keeps it
     /// as if the issuer had shown it. `None`: the destination keeps none.
     pub claim: Option<ShardClaim>,
+    /// The one rule for names that stand at the destination: a holder that may replace nothing
+    /// cannot ask to.
+    pub if_exists: IfExists,
 }
 
 /// A grant as it travels: its bytes, and the issuer's Ed25519 signature in two halves.
@@ -432,7 +435,7 @@ mod tests {
     fn a_grant_to_write_a_list_has_one_claim_that_no_byte_of_it_changes() {
         let path = |path| RelPath::new(path).expect("a path");
         let claim = ShardClaim { campaign: [5; 16], shard: 300, fence: 7, id: [6; 16] };
-        let terms = ListedWrite { list: [8; 32], claim: Some(claim) };
+        let terms = ListedWrite { list: [8; 32], claim: Some(claim), if_exists: IfExists::Fail };
         let listed = Grant { right: GrantRight::WriteListed(terms), sources: vec![source("a")], ..grant() };
         assert_eq!(opened(&listed, FACTS), Ok(listed.clone()));
         assert_eq!((listed.list(), listed.claim()), (Some([8; 32]), Some(claim)));
@@ -446,9 +449,12 @@ mod tests {
         assert_eq!((opened(&none, FACTS), none.claim()), (Ok(none.clone()), None));
         let signed = listed.signed(sign).expect("small");
         let higher = ListedWrite { claim: Some(ShardClaim { fence: 8, ..claim }), ..terms };
-        let higher = Grant { right: GrantRight::WriteListed(higher), ..listed };
-        let forged = SignedGrant { body: higher.body(), ..signed };
-        assert_eq!(forged.open(&FACTS, verifies), Err(GrantFlaw::Forged));
+        let replacing = ListedWrite { if_exists: IfExists::Replace, ..terms };
+        for other in [higher, replacing] {
+            let other = Grant { right: GrantRight::WriteListed(other), ..listed.clone() };
+            let forged = SignedGrant { body: other.body(), ..signed.clone() };
+            assert_eq!(forged.open(&FACTS, verifies), Err(GrantFlaw::Forged), "{other:?}");
+        }
     }
 
     #[test]
@@ -460,10 +466,13 @@ mod tests {
             (GrantRight::Write, vec![1]),
             (GrantRight::ReadListed([8; 32]), [&[2][..], &[8; 32]].concat()),
             (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim }),
-                [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16]].concat(),
+                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim, if_exists: IfExists::Fail }),
+                [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16], &[2]].concat(),
             ),
-            (GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None }), [&[3][..], &[8; 32], &[0]].concat()),
+            (
+                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None, if_exists: IfExists::SkipSame }),
+                [&[3][..], &[8; 32], &[0, 0]].concat(),
+            ),
         ] {
             let body = Grant { right, ..grant() }.body();
             assert!(body[at..].starts_with(&bytes), "{right:?}");

@@ -1,4 +1,5 @@
-//! Has the destination keep the claim by which the daemon of the sources then sends a shard there.
+//! Has the destination keep the claim by which the daemon of the sources then sends a shard there,
+//! and hears of claims from that daemon nothing.
 //!
 //! In: the two daemons of an order to send by a list, and the claim of this run. Out: the key of
 //! the destination, once it keeps that claim; or its refusal, with the fence that it keeps. This
@@ -19,18 +20,28 @@ use crate::session::handshake::{self, Shown, Units};
 
 impl Run {
     /// Asks both daemons whether they know grants that lend a claim, and has the destination keep
-    /// the one of this run, if it publishes by one. Gives the destination's key.
+    /// the one of this run, if it publishes by one. Gives the destination's key. The source is
+    /// asked last: nothing that it answers comes before the destination's own word on the claim.
     ///
     /// # Errors
-    /// [`FaultCode::Unsupported`] of a daemon that knows none, [`FaultCode::Superseded`] with the
-    /// fence that the destination keeps, and others of an admission there.
+    /// [`FaultCode::Unsupported`] of a destination that knows none, or keeps none,
+    /// [`FaultCode::Superseded`] with the fence that it keeps, and others of an admission there;
+    /// [`FaultCode::Usage`] of a source that knows none: see [`Run::of_source`].
     pub(super) async fn lend_claim(&self, asked: &ThirdParty) -> Result<PublicKey, Fault> {
-        list::need_lending(&asked.from).await?;
-        let key = list::need_lending(&asked.to).await?;
-        match self.publishing.claim {
-            Some(claim) => self.keep_claim(asked, claim).await,
-            None => Ok(key),
-        }
+        let key = list::need_lending(&asked.to).await.map_err(of_destination)?;
+        let key = match self.publishing.claim {
+            Some(claim) => self.keep_claim(asked, claim).await?,
+            None => key,
+        };
+        list::need_lending(&asked.from).await.map_err(|fault| self.of_source(fault))?;
+        Ok(key)
+    }
+
+    /// The fault of a source that was asked what it knows, where this run shows a claim: with a
+    /// code that says nothing of claims, as only a destination keeps them. By the codes of one a
+    /// mover raises its claim, or goes on without it.
+    pub(super) fn of_source(&self, fault: Fault) -> Fault {
+        if self.publishing.claim.is_some() { without_claims(fault) } else { fault }
     }
 
     /// Has the destination keep a claim, as if it was sent to from here.
@@ -57,6 +68,15 @@ fn of_destination(fault: Fault) -> Fault {
     if fault.code == FaultCode::NotFound { Fault { code: FaultCode::Io, ..fault } } else { fault }
 }
 
+/// The same fault with another code than those by which a destination refuses a claim.
+fn without_claims(fault: Fault) -> Fault {
+    match fault.code {
+        FaultCode::Superseded => Fault { code: FaultCode::Usage, ..fault }.hint(hint::Daemon::SeeItsLog),
+        FaultCode::Unsupported => Fault { code: FaultCode::Usage, ..fault },
+        _ => fault,
+    }
+}
+
 /// Refuses every answer but that this claim is kept.
 fn need_kept(answer: &Message, claim: ShardClaim) -> Result<(), Fault> {
     match answer {
@@ -73,6 +93,18 @@ fn need_kept(answer: &Message, claim: ShardClaim) -> Result<(), Fault> {
 mod tests {
     use super::*;
     use crate::session::handshake::tests::welcome;
+
+    #[test]
+    fn a_source_has_no_code_by_which_a_claim_is_raised_or_given_up() {
+        let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
+        let made_up = without_claims(Fault::superseded(&claim, u64::MAX / 2, "a newer claim is kept"));
+        assert_eq!((made_up.code, made_up.kept_fence()), (FaultCode::Usage, None));
+        let fault = |code| Fault::new(code, Blame::Peer, "said by the source");
+        assert_eq!(without_claims(fault(FaultCode::Unsupported)).code, FaultCode::Usage);
+        for code in [FaultCode::Busy, FaultCode::Denied, FaultCode::Protocol, FaultCode::NotFound] {
+            assert_eq!(without_claims(fault(code)).code, code, "{code:?}");
+        }
+    }
 
     #[test]
     fn only_the_word_that_this_claim_is_kept_counts() {

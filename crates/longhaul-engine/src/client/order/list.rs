@@ -6,7 +6,7 @@
 //! it knows how. It signs nothing and gives no order.
 
 use longhaul_core::limits::PAGE_BYTES_MAX;
-use longhaul_core::{Blame, Fault, FaultCode, PathList, RelPath, ShardClaim, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, PathList, RelPath, ShardClaim, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::Message;
 use longhaul_proto::wire::grant::{GrantRight, ListedWrite, list_digest};
@@ -37,9 +37,10 @@ impl<'n> OrderNames<'n> {
         GrantRight::ReadListed(list_digest(self.names))
     }
 
-    /// The right to write them, and nothing else, by this claim.
-    pub(super) fn right_to_write(&self, claim: Option<ShardClaim>) -> GrantRight {
-        GrantRight::WriteListed(ListedWrite { list: list_digest(self.names), claim })
+    /// The right to write them, and nothing else, by this claim and this rule for names that
+    /// stand.
+    pub(super) fn right_to_write(&self, claim: Option<ShardClaim>, if_exists: IfExists) -> GrantRight {
+        GrantRight::WriteListed(ListedWrite { list: list_digest(self.names), claim, if_exists })
     }
 
     /// The messages behind the order. The last one is marked as such.

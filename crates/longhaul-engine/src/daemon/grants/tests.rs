@@ -1,6 +1,6 @@
 //! Tests of which grants are honoured, and for what.
 
-use longhaul_core::{ChunkSize, DatasetName, Entry, EntryKind, Inode, Meta, RelPath, Word};
+use longhaul_core::{ChunkSize, DatasetName, Entry, EntryKind, IfExists, Inode, Meta, RelPath, Word};
 use longhaul_net::Identity;
 use longhaul_proto::wire::grant::{GrantRight, ListedWrite};
 use longhaul_proto::wire::message::{FarSource, Flow, Order, Placing, Transfer};
@@ -232,17 +232,18 @@ fn a_grant_to_write_lends_its_one_place_and_neither_reading_nor_a_claim() {
 fn a_grant_to_write_a_list_lends_its_one_claim_and_its_bearer_shows_none() {
     let scene = Scene::new();
     let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
-    let terms = ListedWrite { list: [7; 32], claim: Some(claim) };
+    let terms = ListedWrite { list: [7; 32], claim: Some(claim), if_exists: IfExists::Fail };
     let grant = Grant { right: GrantRight::WriteListed(terms), ..scene.grant() };
     let lent = scene.shown(&grant).unwrap_or_else(|reason| panic!("{reason:?}"));
     let write = Rights { create: true, modify: true, ..Rights::default() };
     assert_eq!(lent.client.roots, BTreeMap::from([("data".to_owned(), write)]));
     assert_eq!((lent.list(), lent.claim()), (Some([7; 32]), Some(claim)));
-    let push = |path: &str, placing: Placing| {
+    let push_by = |path: &str, placing: Placing, if_exists: IfExists| {
         let FarSource { root, path, .. } = source(path, false);
-        let far = Far::Destination { root, path, placing, if_exists: Default::default() };
+        let far = Far::Destination { root, path, placing, if_exists };
         Transfer { run: [9; 16], far, ..transfer(Flow::default()) }
     };
+    let push = |path: &str, placing: Placing| push_by(path, placing, IfExists::Fail);
     let beneath = || push("x", Placing::Beneath);
     let covered = |transfer: Transfer, shown: &Shown| lent.need_covered((&asked(transfer), shown)).is_ok();
     let plain = Shown::default();
@@ -260,6 +261,9 @@ fn a_grant_to_write_a_list_lends_its_one_claim_and_its_bearer_shows_none() {
         covered(pull(vec![source("x", false)]), &plain),
     ];
     assert_eq!(found, [true, false, false, false, false, false, false, false, false, false]);
+    for other in [IfExists::SkipSame, IfExists::Replace, IfExists::Verify] {
+        assert!(!covered(push_by("x", Placing::Beneath, other), &plain), "its rule is to fail, not {other:?}");
+    }
 }
 
 #[test]

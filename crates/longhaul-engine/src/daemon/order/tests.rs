@@ -1,6 +1,6 @@
 //! Tests of where an order may lead, and of what is asked of a name server for it.
 
-use longhaul_core::{DatasetName, RelPath, Rights, Word};
+use longhaul_core::{DatasetName, IfExists, RelPath, Rights, Word};
 use longhaul_proto::wire::grant::{GrantRight, ListedWrite};
 use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing, Request};
 
@@ -150,7 +150,8 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
         if_exists: Default::default(),
         dataset: None,
     };
-    let terms = ListedWrite { list: [7; 32], claim: None };
+    let terms = ListedWrite { list: [7; 32], claim: None, if_exists: IfExists::default() };
+    let replacing = OrderPlace { if_exists: IfExists::Replace, ..place("data", "x") };
     let staged = OrderPlace { dataset: DatasetName::new("run-7").ok(), ..place("data", "x") };
     for (right, into) in [
         (GrantRight::Write, None),
@@ -160,6 +161,7 @@ async fn an_order_is_judged_by_its_grant_and_each_grant_is_good_for_one() {
         (GrantRight::WriteListed(terms), None),
         (GrantRight::WriteListed(terms), Some(place("data", "x/y"))),
         (GrantRight::WriteListed(terms), Some(staged)),
+        (GrantRight::WriteListed(terms), Some(replacing)),
     ] {
         let signed = Grant { right, ..grant() }.signed(|bytes| scene.issuer.sign(bytes)).expect("small");
         let order = Order { grant: signed, into, ..order("127.0.0.1", 99) };

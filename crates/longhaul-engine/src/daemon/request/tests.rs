@@ -199,7 +199,8 @@ async fn names_follow_a_push_whose_grant_is_for_a_list_and_no_other_push() {
     let (memory, client) = (memory(16 * MIB), Identity::generate().expect("a key").public());
     let stop = || Stop::new().1;
     let rest = hear_rest(&mut reader, (&mut push, None), (&memory, client), stop()).await;
-    assert_eq!(rest.ok().and_then(|rest| rest.names), None, "nothing is heard");
+    let rest = rest.unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(rest.names, None, "nothing is heard");
     let rest = hear_rest(&mut reader, (&mut push, Some([7; 32])), (&memory, client), stop()).await;
     let list = PathList::new(&["a", "b"].map(|name| RelPath::new(name).expect("a path")));
     assert_eq!(rest.ok().and_then(|rest| rest.names), Some(list));
