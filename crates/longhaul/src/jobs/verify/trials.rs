@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode};
+use tokio::time::Instant;
 
 use super::VerifyUntil;
 use super::doubt::LossWatch;
@@ -12,6 +13,8 @@ use super::doubt::LossWatch;
 /// The course of a verifier over its shards.
 #[derive(Debug, Default)]
 pub(super) struct VerifyTrials {
+    /// When the time of its orders is over. `None`: never.
+    pub(super) deadline: Option<Instant>,
     /// The last names that it looked at.
     pub(super) watch: LossWatch,
     /// Shards in a row that it could not read.

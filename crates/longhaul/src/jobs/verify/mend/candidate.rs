@@ -6,8 +6,10 @@
 use std::fmt::Display;
 
 use longhaul_core::{Fault, Hash32, PlainText, RelPath};
+use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::FoundBad;
 use longhaul_manifest::Item;
+use tokio::time::Instant;
 
 use crate::jobs::verify::batch::BatchFindings;
 use crate::jobs::verify::ground::FileRead;
@@ -25,10 +27,10 @@ pub(super) struct Candidate {
     pub(super) found: FoundBad,
     /// The progress of its copy.
     pub(super) state: CandidateState,
-    /// Where the file lies that stood under its name. `None`: nothing was moved.
-    pub(super) kept: Option<String>,
-    /// The transfer says that the copy has the name.
-    pub(super) put: bool,
+    /// Where the file lies that stood under its name.
+    pub(super) kept: KeptFile,
+    /// The progress of the copy at the destination.
+    pub(super) put: CopyPut,
     /// The reasons why it is not mended.
     pub(super) why: Vec<String>,
 }
@@ -42,6 +44,28 @@ pub(super) enum CandidateState {
     Staged(usize),
     /// The file is not mended this time.
     GivenUp,
+}
+
+/// Where a file lies that stood under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KeptFile {
+    /// Nothing was moved.
+    Nowhere,
+    /// It lies there.
+    In(String),
+    /// It lies there, or has its name still: nobody has said which.
+    Perhaps(String),
+}
+
+/// The progress of a copy at the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyPut {
+    /// It was not sent.
+    No,
+    /// It was sent, and nobody has said that it has the name.
+    Tried,
+    /// The transfer says that it has the name.
+    Done,
 }
 
 /// Takes the bad files that may be mended from the findings on a batch.
@@ -66,9 +90,23 @@ pub(super) fn candidates(
     candidates
 }
 
+/// Gives up candidates for which the time does not suffice that is left at a budget. A file is
+/// copied, read once more, put and read back.
+pub(super) fn give_up_long(candidates: &mut [Candidate], (budget, deadline): (Option<u64>, Option<Instant>)) {
+    let (Some(budget), Some(deadline)) = (budget, deadline) else { return };
+    let (left, mut bytes) = (deadline.saturating_duration_since(Instant::now()), 0_u64);
+    for candidate in candidates.iter_mut().filter(|one| one.state == CandidateState::Wanted) {
+        let sum = bytes.saturating_add(candidate.item.bytes());
+        match time_of(sum, budget).saturating_mul(MENDING_PASSES) > left {
+            true => candidate.give_up("at the budget that takes longer than is left of --max-time"),
+            false => bytes = sum,
+        }
+    }
+}
+
 impl Candidate {
     fn new(item: Item, b3: Hash32, found: FoundBad) -> Candidate {
-        Candidate { item, b3, found, state: CandidateState::Wanted, kept: None, put: false, why: Vec::new() }
+        Candidate { item, b3, found, state: CandidateState::Wanted, kept: KeptFile::Nowhere, put: CopyPut::No, why: Vec::new() }
     }
 
     /// Its path.
@@ -113,8 +151,12 @@ impl Candidate {
         if let Some(ended) = ended.filter(|_| self.state != CandidateState::GivenUp) {
             self.why.push(ended.message.to_string());
         }
-        if let Some(kept) = &self.kept {
-            self.why.push(format!("what stood under its name lies in {kept}"));
+        match &self.kept {
+            KeptFile::Nowhere => {}
+            KeptFile::In(kept) => self.why.push(format!("what stood under its name lies in {kept}")),
+            KeptFile::Perhaps(kept) => {
+                self.why.push(format!("what stood under its name lies in {kept}, if nothing has the name any more"));
+            }
         }
         unmended(self.found, self.why.join("; "))
     }
@@ -124,6 +166,9 @@ fn unmended(bad: FoundBad, why: impl Display) -> FoundBad {
     let message = PlainText::of(format_args!("{}; it was not mended: {why}", bad.message));
     FoundBad { message, ..bad }
 }
+
+/// Times that the bytes of a file are carried or read while it is mended.
+pub(super) const MENDING_PASSES: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -155,7 +200,7 @@ mod tests {
     fn a_file_that_stays_bad_has_the_reasons_and_the_place_of_what_was_moved_aside() {
         let mut candidate = candidate();
         candidate.judge(Some(Ok((3, [2; 32]))), None, (0, "/one"));
-        candidate.kept = Some("/to/grace/a".to_owned());
+        candidate.kept = KeptFile::In("/to/grace/a".to_owned());
         let bad = candidate.unmended(Some(&Fault::new(FaultCode::Lost, Blame::Path, "the link is down")));
         let message = bad.message.as_str();
         for part in ["it is bad; it was not mended: /one has other content", "the link is down", "/to/grace/a"] {
