@@ -193,7 +193,7 @@ pub(super) fn room_at(dir: &Path) -> Result<u64, Fault> {
 /// Refuses a directory that is a link, or of another user, or in which others may write.
 fn is_ours(home: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(home)?;
-    match found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0 {
+    match found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
         true => Ok(()),
         false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is not this user's alone")),
     }
