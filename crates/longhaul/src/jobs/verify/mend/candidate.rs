@@ -6,13 +6,16 @@
 use std::fmt::Display;
 
 use longhaul_core::{Fault, Hash32, PlainText, RelPath};
+use longhaul_engine::Withdrawn;
 use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::FoundBad;
 use longhaul_manifest::Item;
 use tokio::time::Instant;
 
+use super::aside::FileAnswer;
 use crate::jobs::verify::batch::BatchFindings;
 use crate::jobs::verify::ground::FileRead;
+use crate::jobs::verify::news::MendedFile;
 use crate::jobs::verify::orders::MendOrders;
 use crate::jobs::verify::shard::{NamesBatch, ShardFiles};
 
@@ -145,6 +148,48 @@ impl Candidate {
         self.why.push(why.to_string());
     }
 
+    /// Notes what was heard of its name, which was to be moved to a place.
+    pub(super) fn moved(&mut self, end: Option<FileAnswer<Withdrawn>>, place: String) {
+        match end {
+            Some(Ok(Withdrawn::Moved | Withdrawn::MovedBefore)) => self.kept = KeptFile::In(place),
+            Some(Ok(Withdrawn::Changed | Withdrawn::NotEmpty)) => {
+                self.give_up("what has its name is another one by now, and stays");
+            }
+            Some(Ok(Withdrawn::Gone)) => self.give_up("nothing has its name any more: somebody has removed it"),
+            Some(Err(fault)) => {
+                self.kept = KeptFile::Perhaps(place);
+                self.why.push(format!("it could not be moved aside: {}", fault.message));
+            }
+            None => {
+                self.kept = KeptFile::Perhaps(place);
+                self.why.push("nobody has said whether it was moved aside".to_owned());
+            }
+        }
+    }
+
+    /// Notes what was heard of its copy, which was sent.
+    pub(super) fn sent(&mut self, heard: Option<&FileRead>, fault: Option<&Fault>) {
+        self.put = CopyPut::Tried;
+        match heard {
+            Some(Ok((_, b3))) if *b3 == self.b3 => self.put = CopyPut::Done,
+            Some(Ok(_)) => self.why.push("its copy has changed on this host since it came".to_owned()),
+            Some(Err(why)) => self.why.push(why.to_string()),
+            None => self.why.extend(fault.map(|fault| fault.message.to_string())),
+        }
+    }
+
+    /// The news of it, if it is well and was given its copy. `None`: another may have given it what
+    /// it has.
+    pub(super) fn mended(&self, from: String) -> Option<MendedFile> {
+        let kept = match &self.kept {
+            KeptFile::Nowhere | KeptFile::Perhaps(_) if self.put != CopyPut::Done => return None,
+            KeptFile::Nowhere => None,
+            KeptFile::In(kept) | KeptFile::Perhaps(kept) => Some(kept.clone()),
+        };
+        let path = self.path().as_bytes().to_vec();
+        Some(MendedFile { path, bytes: self.found.bytes, kind: self.found.kind, from, kept })
+    }
+
     /// The file, which stays bad, with the reasons. The last one may be a fault that ended the
     /// mending.
     pub(super) fn unmended(mut self, ended: Option<&Fault>) -> FoundBad {
@@ -210,5 +255,48 @@ mod tests {
         given_up.give_up("it stays");
         let fault = Fault::new(FaultCode::Lost, Blame::Path, "later");
         assert_eq!(given_up.unmended(Some(&fault)).message.as_str(), "it is bad; it was not mended: it stays");
+    }
+
+    #[test]
+    fn a_name_of_which_nobody_says_whether_it_went_is_given_its_copy_and_its_place_is_told() {
+        let staged = || {
+            let mut candidate = candidate();
+            candidate.judge(Some(Ok((3, [1; 32]))), None, (0, "/one"));
+            candidate
+        };
+        for end in [None, Some(Err(Fault::new(FaultCode::Lost, Blame::Path, "the link is down")))] {
+            let mut unsure = staged();
+            unsure.moved(end, "/to/grace/a".to_owned());
+            assert_eq!(unsure.staged(), Some(0), "its copy is put all the same");
+            unsure.sent(Some(&Ok((3, [1; 32]))), None);
+            assert_eq!(unsure.mended(String::new()).unwrap().kept.unwrap(), "/to/grace/a");
+            unsure.sent(None, None);
+            assert_eq!(unsure.mended(String::new()), None, "somebody else may have put it");
+            assert!(unsure.unmended(None).message.as_str().contains("lies in /to/grace/a, if"));
+        }
+        let mut moved = staged();
+        moved.moved(Some(Ok(Withdrawn::Moved)), "/to/grace/a".to_owned());
+        moved.sent(Some(&Ok((3, [2; 32]))), None);
+        assert_eq!(moved.put, CopyPut::Tried, "its copy has another digest than it came with");
+        assert!(moved.unmended(None).message.as_str().contains("lies in /to/grace/a"));
+        for end in [Withdrawn::Changed, Withdrawn::NotEmpty, Withdrawn::Gone] {
+            let mut other = staged();
+            other.moved(Some(Ok(end)), "/to/grace/a".to_owned());
+            assert_eq!((other.staged(), other.kept), (None, KeptFile::Nowhere));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_is_mended_only_if_the_time_suffices_that_is_left() {
+        let state = |budget, seconds| {
+            let mut one = [candidate()];
+            let deadline = Instant::now() + std::time::Duration::from_secs(seconds);
+            give_up_long(&mut one, (budget, Some(deadline)));
+            one[0].state
+        };
+        let bytes = candidate().item.bytes();
+        assert_eq!(state(Some(bytes), 3), CandidateState::GivenUp);
+        assert_eq!(state(Some(bytes), 5), CandidateState::Wanted);
+        assert_eq!(state(None, 0), CandidateState::Wanted);
     }
 }

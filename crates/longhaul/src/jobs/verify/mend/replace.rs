@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, PlanName, RelPath};
-use longhaul_engine::{Job, JobSource, LocalSource, NameFacts, NameKind, Withdrawn};
+use longhaul_engine::{Job, JobSource, LocalSource, NameFacts, NameKind};
 use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 
@@ -20,7 +20,6 @@ use super::{CarryTo, Gathered, Mending, stopped};
 use crate::jobs::spec::CampaignPlace;
 use crate::jobs::verify::batch::BatchFindings;
 use crate::jobs::verify::blocking;
-use crate::jobs::verify::news::MendedFile;
 use crate::jobs::verify::orders::ChangedUse;
 
 /// What was heard of names that were looked at.
@@ -251,7 +250,7 @@ impl Mending<'_> {
             }
             found.well.push(candidate.path().as_bytes().to_vec());
             let from = candidate.staged().and_then(|at| trees.get(at)).map(CampaignPlace::shown);
-            match mended(candidate, from.unwrap_or_default()).filter(|_| bad.is_none()) {
+            match candidate.mended(from.unwrap_or_default()).filter(|_| bad.is_none()) {
                 Some(file) => found.mended.push(file),
                 None => self.tell_kept(candidate),
             }
@@ -275,49 +274,6 @@ impl Mending<'_> {
         let hint = format!("what stood there before may lie in {kept}");
         self.verifier.observer.trouble(&fault.hint_in_words(hint));
     }
-}
-
-impl Candidate {
-    /// Notes what was heard of its name, which was to be moved to a place.
-    fn moved(&mut self, end: Option<FileAnswer<Withdrawn>>, place: String) {
-        match end {
-            Some(Ok(Withdrawn::Moved | Withdrawn::MovedBefore)) => self.kept = KeptFile::In(place),
-            Some(Ok(Withdrawn::Changed | Withdrawn::NotEmpty)) => {
-                self.give_up("what has its name is another one by now, and stays");
-            }
-            Some(Ok(Withdrawn::Gone)) => self.give_up("nothing has its name any more: somebody has removed it"),
-            Some(Err(fault)) => {
-                self.kept = KeptFile::Perhaps(place);
-                self.why.push(format!("it could not be moved aside: {}", fault.message));
-            }
-            None => {
-                self.kept = KeptFile::Perhaps(place);
-                self.why.push("nobody has said whether it was moved aside".to_owned());
-            }
-        }
-    }
-
-    /// Notes what was heard of its copy, which was sent.
-    fn sent(&mut self, heard: Option<&super::FileRead>, fault: Option<&Fault>) {
-        self.put = CopyPut::Tried;
-        match heard {
-            Some(Ok((_, b3))) if *b3 == self.b3 => self.put = CopyPut::Done,
-            Some(Ok(_)) => self.why.push("its copy has changed on this host since it came".to_owned()),
-            Some(Err(why)) => self.why.push(why.to_string()),
-            None => self.why.extend(fault.map(|fault| fault.message.to_string())),
-        }
-    }
-}
-
-/// A file that is well, and was given its copy. `None`: another may have given it what it has.
-fn mended(candidate: &Candidate, from: String) -> Option<MendedFile> {
-    let kept = match &candidate.kept {
-        KeptFile::Nowhere | KeptFile::Perhaps(_) if candidate.put != CopyPut::Done => return None,
-        KeptFile::Nowhere => None,
-        KeptFile::In(kept) | KeptFile::Perhaps(kept) => Some(kept.clone()),
-    };
-    let path = candidate.path().as_bytes().to_vec();
-    Some(MendedFile { path, bytes: candidate.found.bytes, kind: candidate.found.kind, from, kept })
 }
 
 fn paths_of(candidates: &[Candidate], is_meant: impl Fn(&Candidate) -> bool) -> Vec<RelPath> {
