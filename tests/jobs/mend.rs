@@ -2,7 +2,7 @@
 //! with the digest that is recorded of it, and nothing that somebody has written is replaced.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -207,6 +207,8 @@ fn a_directory_with_a_name_like_that_of_copies_stays() {
     let host = one_damaged();
     let notes = ["to/mend-notes", "to/.longhaul/mend-notes"].map(|path| host.path(path).join("note"));
     notes.iter().for_each(|note| files::make(note, 3, 10));
+    // As longhaul makes it: what others can look into is not used to keep files.
+    fs::set_permissions(host.path("to/.longhaul"), fs::Permissions::from_mode(0o700)).unwrap();
     let told = host.run(verify(&["--mend"])).succeed();
     assert_eq!(mended(&told), pairs(&[("large", "damaged")]));
     for note in notes {
