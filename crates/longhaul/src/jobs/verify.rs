@@ -190,7 +190,7 @@ impl Verifier {
     ) -> Result<ControlFlow<Result<(), Fault>>, Fault> {
         let (whole, halt, begun) = (&*files, stopping.clone(), Instant::now());
         let judged = async {
-            let Some(findings) = self.look_at(whole, &batch, halt.clone()).await? else { return Ok(None) };
+            let Some(findings) = self.look_at(whole, &batch, halt).await? else { return Ok(None) };
             self.believe(&mut trials.watch, (given, whole), findings).await.map(Some)
         };
         let findings = match self.while_kept((given, id, read.reached), judged).await {

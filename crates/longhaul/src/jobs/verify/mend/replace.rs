@@ -201,7 +201,7 @@ impl Mending<'_> {
             let is_meant = |one: &Candidate| one.staged() == Some(at) && names.contains(one.path());
             let paths = paths_of(candidates, is_meant);
             let from = JobSource::Local(vec![LocalSource::contents(staging.stage(at)?)]);
-            let job = Job::between(from, dest.clone().receiving());
+            let job = Job::between(from, dest.receiving());
             let carried = tokio::select! {
                 carried = self.carry(job, &paths, CarryTo::Destination) => carried,
                 () = self.patience() => Err(stopped()),
@@ -226,6 +226,9 @@ impl Mending<'_> {
     ) -> Result<(), Fault> {
         let is_sent = |one: &Candidate| one.put != CopyPut::No;
         let items: Vec<_> = candidates.iter().filter(|one| is_sent(one)).map(|one| one.item.clone()).collect();
+        if items.is_empty() {
+            return Ok(());
+        }
         let again = tokio::select! {
             again = self.read(items) => again,
             () = self.patience() => Err(stopped()),

@@ -130,7 +130,7 @@ impl Drop for Staging {
         let _ = std::fs::remove_dir_all(self.dir.path());
         // These stay if anybody else has something there.
         let home = self.dir.path().parent();
-        home.into_iter().for_each(|home| drop(std::fs::remove_dir(home)));
+        let _ = home.map(std::fs::remove_dir);
         if let Some(shelf) = home.and_then(Path::parent).filter(|parent| parent.ends_with(SHELF_NAME)) {
             let _ = std::fs::remove_dir(shelf);
         }
