@@ -109,7 +109,15 @@ pub(super) fn give_up_long(candidates: &mut [Candidate], (budget, deadline): (Op
 
 impl Candidate {
     fn new(item: Item, b3: Hash32, found: FoundBad) -> Candidate {
-        Candidate { item, b3, found, state: CandidateState::Wanted, kept: KeptFile::Nowhere, put: CopyPut::No, why: Vec::new() }
+        Candidate {
+            item,
+            b3,
+            found,
+            state: CandidateState::Wanted,
+            kept: KeptFile::Nowhere,
+            put: CopyPut::No,
+            why: Vec::new(),
+        }
     }
 
     /// Its path.

@@ -23,7 +23,7 @@ use crate::jobs::verify::blocking;
 use crate::jobs::verify::orders::ChangedUse;
 
 /// What was heard of names that were looked at.
-type LookedAt = BTreeMap<RelPath, FileAnswer<Option<NameFacts>>>;
+type FactsSeen = BTreeMap<RelPath, FileAnswer<Option<NameFacts>>>;
 
 impl Mending<'_> {
     /// Has the copies take the names. Candidates that are well go to the findings, and the others
@@ -104,7 +104,7 @@ impl Mending<'_> {
         ground: &mut AsideGround,
     ) -> Result<Vec<(RelPath, NameFacts)>, Fault> {
         let looked = ground.look(names.to_vec(), self.stop).await?;
-        let looked: LookedAt = names.iter().cloned().zip(looked).collect();
+        let looked: FactsSeen = names.iter().cloned().zip(looked).collect();
         let items = candidates.iter().filter(|one| looked.contains_key(one.path())).map(|one| one.item.clone());
         let again = self.read(items.collect()).await?;
         let mut going = Vec::new();

@@ -248,7 +248,9 @@ fn failed(place: &Path, error: &io::Error) -> Fault {
         _ => FaultCode::Io,
     };
     let message = format_args!("there is no directory for copies in '{shown}': {error}");
-    Fault::new(code, Blame::Local, message).about(shown).hint_in_words("see that this user may write there, and that what has its name is a directory of this user")
+    Fault::new(code, Blame::Local, message)
+        .about(shown)
+        .hint_in_words("let it be a directory of this user alone, and its parent one in which this user may write")
 }
 
 /// The beginning of the name of the directory of a user.
