@@ -4,9 +4,10 @@
 //! digest that is recorded of the file. What stands under the name is then looked at and read once
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
-//! of each file, `known` finds those that earlier readings have found. In: findings on a batch. Out: the same
-//! findings, of which those that were mended are well. A process that is killed leaves a file as it
-//! was, moved aside, or copied anew; the next reading finds which. Must not know the queue's rules.
+//! of each file, `known` finds those that earlier readings have found. In: findings on a batch.
+//! Out: the same findings, of which those that were mended are well. A process that is killed
+//! leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must not
+//! know the queue's rules.
 
 mod aside;
 mod candidate;
@@ -305,8 +306,8 @@ impl Mending<'_> {
             CarryTo::Staging => (AccountMap::default(), IfExists::Replace),
             CarryTo::Destination => (spec.metadata.accounts.clone(), IfExists::Fail),
         };
-        // Each file is a copy of its own: its further names may be well. Copies of a verifier that is
-        // not root have its own account as their owner, which is nobody's at the destination.
+        // Each file is a copy of its own: its further names may be well. Copies of a verifier that
+        // is not root have its own account as their owner, which is nobody's at the destination.
         let preserve = Preserve { hardlinks: false, ..spec.metadata.preserve };
         let preserve = match to {
             CarryTo::Destination if !geteuid().is_root() => Preserve { owner: false, acls: false, ..preserve },
