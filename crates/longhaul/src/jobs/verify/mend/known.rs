@@ -55,7 +55,8 @@ impl Verifier {
         stopping: &mut Halt,
     ) -> Result<(), Fault> {
         let (mut after, mut failed) = (ShardId(0), 0);
-        while stopping.borrow().is_none() && failed < FAILED_SHARDS_MAX {
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= Instant::now());
+        while stopping.borrow().is_none() && failed < FAILED_SHARDS_MAX && !is_over(trials.deadline) {
             let (id, kinds) = (ClaimId(random()?), orders.kinds.clone());
             let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, begun, id };
             let taken = self.transact(move |rows| take_to_mend(rows, &ask, (after, &kinds))).await?;
