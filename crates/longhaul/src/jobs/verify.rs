@@ -86,7 +86,7 @@ impl Verifier {
 
     async fn read_shards(&self, mut stopping: Halt, end: &mut VerifyEnd) -> Result<(), Fault> {
         let deadline = self.orders.time_max.and_then(|time| Instant::now().checked_add(time));
-        let mut trials = VerifyTrials { deadline, ..VerifyTrials::default() };
+        let mut trials = VerifyTrials::until(deadline);
         let begun = self.transact(|rows| rows.now()).await?;
         self.mend_known(begun, (&mut trials, &mut *end), &mut stopping).await?;
         loop {

@@ -24,6 +24,11 @@ pub(super) struct VerifyTrials {
 }
 
 impl VerifyTrials {
+    /// Of a verifier whose time is over then, if it is ever.
+    pub(super) fn until(deadline: Option<Instant>) -> VerifyTrials {
+        VerifyTrials { deadline, ..VerifyTrials::default() }
+    }
+
     /// Files were read: whatever was is over.
     pub(super) fn goes_on(&mut self) {
         self.lost_in_a_row = 0;
