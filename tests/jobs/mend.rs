@@ -2,7 +2,7 @@
 //! with the digest that is recorded of it, and nothing that somebody has written is replaced.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -153,6 +153,13 @@ fn a_file_without_a_recorded_digest_is_not_mended_and_kinds_are_chosen() {
 /// A host with a campaign of one file, which is damaged and known to be. At the lowest budget each
 /// reading and copying of it takes two seconds.
 fn one_damaged() -> Host {
+    let host = one_damaged_unseen();
+    host.run(verify(&[])).fail(6);
+    host
+}
+
+/// The same, of which no reading has found the file yet.
+fn one_damaged_unseen() -> Host {
     let host = Host::new();
     files::make(host.path("ds/large"), 5, 200 << 10);
     files::make(host.path("ds/small"), 6, 100);
@@ -160,8 +167,53 @@ fn one_damaged() -> Host {
     host.run(["job", "plan", "all"]).succeed();
     host.run(["job", "run", "--drain"]).succeed();
     damage(&host, "to/large");
-    host.run(verify(&[])).fail(6);
     host
+}
+
+/// The files that the queue of a host knows to be bad.
+fn known_bad(host: &Host) -> i64 {
+    let rows = rusqlite::Connection::open(queue(host)).unwrap();
+    rows.query_row("SELECT count(*) FROM bad_file", [], |row| row.get(0)).unwrap()
+}
+
+/// Asserts that a run has told and recorded the damaged file, and changed nothing.
+#[track_caller]
+fn assert_only_told((host, outcome): (&Host, &Outcome), why: &str) {
+    let told = outcome.events_of("job_bad_file");
+    assert_eq!(bad(told.clone()), named(&[("large", "damaged", false)]), "{outcome}");
+    assert!(told[0]["message"].as_str().unwrap().contains(why), "{outcome}");
+    assert_eq!((known_bad(host), mended(outcome)), (1, pairs(&[])), "{outcome}");
+    assert!(host.path("to/large").exists() && !host.path("to/.longhaul/grace").exists());
+}
+
+#[test]
+fn a_verifier_that_is_stopped_while_it_mends_records_and_tells_what_it_has_found() {
+    let host = one_damaged_unseen();
+    let running = host.run(verify(&["--mend", "--budget", "64KiB/s"])).start();
+    wait_until("no copy is made", || !staged(&host.path("to")).is_empty());
+    running.signal(Signal::TERM);
+    assert_only_told((&host, &running.finish()), "was to stop");
+}
+
+#[test]
+fn a_file_whose_mending_takes_longer_than_the_time_that_is_left_is_recorded_and_told() {
+    let host = one_damaged_unseen();
+    let outcome = host.run(verify(&["--mend", "--budget", "64KiB/s", "--max-time", "12s"])).fail(6);
+    assert_only_told((&host, &outcome), "--max-time");
+}
+
+#[test]
+fn a_directory_with_a_name_like_that_of_copies_stays() {
+    let host = one_damaged();
+    let notes = ["to/mend-notes", "to/.longhaul/mend-notes"].map(|path| host.path(path).join("note"));
+    notes.iter().for_each(|note| files::make(note, 3, 10));
+    // As longhaul makes it: what others can look into is not used to keep files.
+    fs::set_permissions(host.path("to/.longhaul"), fs::Permissions::from_mode(0o700)).unwrap();
+    let told = host.run(verify(&["--mend"])).succeed();
+    assert_eq!(mended(&told), pairs(&[("large", "damaged")]));
+    for note in notes {
+        assert!(note.exists(), "{}", note.display());
+    }
 }
 
 /// Waits for something that a running program does.
@@ -277,8 +329,8 @@ fn what_cannot_be_mended_cleanly_is_refused_before_anything_is_read() {
         assert!(told.stderr.contains(words), "{told}");
         assert_eq!(told.events_of("job_verified"), [] as [Value; 0]);
     };
-    refused(&["--mend-dir", "here"], "nothing is to be copied");
-    refused(&["--mend-kinds", "changed"], "lost, damaged and unread");
+    refused(&["--mend-kinds", "changed"], "lost and damaged");
+    refused(&["--mend-kinds", "unread"], "lost and damaged");
     refused(&["--mend-from", "to"], "the destination itself");
     host.run(verify(&["--mend-from", "none"])).fail(3);
     host.run(["job", "add", "--name", "set", "--as-dataset", "run-7", "ds/", "sets"]).succeed();

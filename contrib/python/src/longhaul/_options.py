@@ -317,7 +317,6 @@ VERIFY: Dict[str, Option] = {
     "mend": Option("--mend", None),
     "mend_kinds": Option("--mend-kinds", _list),
     "mend_from": Option("--mend-from", location, repeats=True),
-    "mend_dir": Option("--mend-dir", location),
 }
 
 

@@ -188,7 +188,6 @@ def verify(
     mend: bool = False,
     mend_kinds: Union[str, Sequence[str], None] = None,
     mend_from: Optional[Sources] = None,
-    mend_dir: Optional[Location] = None,
     queue: Optional[Location] = None,
     **options: Unpack[TrustOptions],
 ) -> Verification:
@@ -202,7 +201,7 @@ def verify(
     limits = {"budget": budget, "cycle": cycle, "once": True, "max_time": max_time}
     doubts = {"ignore_changed": ignore_changed, "believe_losses": believe_losses}
     places = {"at": at, "memory": memory, "queue": queue}
-    mending = {"mend": mend, "mend_kinds": mend_kinds, "mend_from": mend_from, "mend_dir": mend_dir}
+    mending = {"mend": mend, "mend_kinds": mend_kinds, "mend_from": mend_from}
     return _jobs.verify(campaign, {**limits, **doubts, **places, **mending, **options}).result()
 
 

@@ -270,7 +270,7 @@ pub struct JobMendArgs {
     /// what stood under its name is kept
     #[arg(long)]
     pub mend: bool,
-    /// Copy bad files of these kinds anew, parted by commas: lost, damaged, unread; implies --mend
+    /// Copy bad files of these kinds anew, parted by commas: lost, damaged; implies --mend
     /// [default: lost,damaged]
     #[arg(long, value_name = "KINDS")]
     pub mend_kinds: Option<OsString>,
@@ -279,10 +279,6 @@ pub struct JobMendArgs {
     /// [default: the campaign's own sources]
     #[arg(long, value_name = "LOCATION")]
     pub mend_from: Vec<OsString>,
-    /// The directory of this host in which a copy lies until it is known to be right [default: in
-    /// .longhaul of DEST; beside the queue's manifests, if DEST is at a daemon]
-    #[arg(long, value_name = "DIR")]
-    pub mend_dir: Option<PathBuf>,
 }
 
 /// The arguments of `job verify`.

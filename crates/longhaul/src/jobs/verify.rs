@@ -71,25 +71,28 @@ impl Verifier {
     }
 
     /// Reads shards until its orders or `halt` end it. A shard that cannot be read stops no other.
+    /// What it did is in `end`, also if it fails.
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and that of many shards in a row that cannot be
     /// read.
-    pub async fn run(&self, halt: Halt) -> Result<VerifyEnd, Fault> {
+    pub async fn run(&self, halt: Halt, end: &mut VerifyEnd) -> Result<(), Fault> {
         let (stopper, stopping) = watch::channel(None);
         tokio::select! {
-            ended = self.read_shards(stopping) => ended,
+            ended = self.read_shards(stopping, end) => ended,
             never = stop_in_time(halt, self.orders.time_max, &stopper) => match never {},
         }
     }
 
-    async fn read_shards(&self, mut stopping: Halt) -> Result<VerifyEnd, Fault> {
+    async fn read_shards(&self, mut stopping: Halt, end: &mut VerifyEnd) -> Result<(), Fault> {
+        let deadline = self.orders.time_max.and_then(|time| Instant::now().checked_add(time));
+        let mut trials = VerifyTrials::until(deadline);
         let begun = self.transact(|rows| rows.now()).await?;
-        let (mut trials, mut end) = (VerifyTrials::default(), VerifyEnd::default());
-        self.mend_known(begun, (&mut trials, &mut end), &mut stopping).await?;
+        self.mend_known(begun, (&mut trials, &mut *end), &mut stopping).await?;
         loop {
             if let Some(code) = *stopping.borrow() {
-                return Ok(VerifyEnd { early: Some(code), ..end });
+                end.early = Some(code);
+                return Ok(());
             }
             let id = ClaimId(random()?);
             let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, begun, id };
@@ -116,7 +119,7 @@ impl Verifier {
                         wait(sleep(trials.pause()), &mut stopping).await;
                     }
                 }
-                VerifyTurn::NothingDue(_) if self.orders.until == VerifyUntil::NothingDue => return Ok(end),
+                VerifyTurn::NothingDue(_) if self.orders.until == VerifyUntil::NothingDue => return Ok(()),
                 VerifyTurn::NothingDue(due) => {
                     let pause = due.unwrap_or(LOOK_EVERY).min(LOOK_EVERY).max(LOOK_PAUSE_MIN);
                     wait(sleep(pause), &mut stopping).await;
@@ -187,9 +190,8 @@ impl Verifier {
     ) -> Result<ControlFlow<Result<(), Fault>>, Fault> {
         let (whole, halt, begun) = (&*files, stopping.clone(), Instant::now());
         let judged = async {
-            let Some(findings) = self.look_at(whole, &batch, halt.clone()).await? else { return Ok(None) };
-            let findings = self.believe(&mut trials.watch, (given, whole), findings).await?;
-            Ok::<_, Fault>(self.mend((given, id), (whole, &batch), findings, halt).await)
+            let Some(findings) = self.look_at(whole, &batch, halt).await? else { return Ok(None) };
+            self.believe(&mut trials.watch, (given, whole), findings).await.map(Some)
         };
         let findings = match self.while_kept((given, id, read.reached), judged).await {
             None => return Ok(ControlFlow::Break(read.gone())),
@@ -200,6 +202,8 @@ impl Verifier {
                 return Ok(ControlFlow::Break(Err(fault)));
             }
         };
+        let (claim, until) = ((given, id, read.reached), (stopping.clone(), trials.deadline));
+        let findings = self.mend(claim, (&*files, &batch), findings, until).await;
         let (is_through, bytes) = (files.is_through(batch.end), findings.bytes);
         read.add(&findings);
         self.tell_found(given, &findings);

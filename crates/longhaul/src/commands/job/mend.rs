@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::{Path, absolute};
+use std::path::Path;
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::BadKind;
@@ -29,19 +29,20 @@ pub(super) fn orders(
 ) -> Result<Option<MendOrders>, Error> {
     let kinds = parsed("mend-kinds", &args.mend_kinds, kinds)?;
     if !args.mend && kinds.is_none() && args.mend_from.is_empty() {
-        return match &args.mend_dir {
-            None => Ok(None),
-            Some(_) => Err(Error::Combination {
-                why: "--mend-dir is the directory for copies, and nothing is to be copied",
-                hint: "add --mend, or --mend-from LOCATION",
-            }),
-        };
+        return Ok(None);
     }
     let Figures { campaign, signed, .. } = named.figures()?;
     // What it moves, and where to, is the owner's to say, whoever may write to the queue.
     let owners = owners_with((Vec::new(), &[]), given, (queue, context))?;
     let refused = format!("this verifier mends nothing of the campaign '{}'", campaign.name);
-    owners.admit(&campaign.name, signed).map_err(|refusal| refusal.fault(refused))?;
+    let roots = owners.admit(&campaign.name, signed).map_err(|refusal| refusal.fault(refused))?;
+    // The signature of a campaign that was cancelled says nothing of its manifests.
+    if roots.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Error::Combination {
+            why: "the campaign was cancelled, and nobody moves it any more: nothing of it is mended",
+            hint: "leave --mend out, or add the campaign anew",
+        });
+    }
     let spec = CampaignSpec::decode(&campaign.spec)?;
     if spec.dataset.is_some() {
         return Err(Error::Combination {
@@ -54,10 +55,8 @@ pub(super) fn orders(
     let from = args.mend_from.iter().map(|text| replica(text, &dest)).collect::<Result<Vec<_>, _>>()?;
     let tops = spec.sources.iter().map(|source| &source.top).filter(|_| from.is_empty());
     refuse_one_key((given, &spec), from.iter().chain(tops).chain([&dest]))?;
-    let dir = args.mend_dir.as_ref();
-    let dir = dir.map(|dir| absolute(dir).map_err(Error::file("find", dir))).transpose()?;
     let kinds = kinds.unwrap_or_else(|| vec![BadKind::Lost, BadKind::Damaged]);
-    Ok(Some(MendOrders { kinds, from, spec, dir }))
+    Ok(Some(MendOrders { kinds, from, spec, signed: campaign.spec, roots }))
 }
 
 /// Reads the kinds of bad files that are mended.
@@ -65,8 +64,7 @@ fn kinds(text: &str) -> Result<Vec<BadKind>, Flaw> {
     let kind = |name: &str| match name {
         "lost" => Ok(BadKind::Lost),
         "damaged" => Ok(BadKind::Damaged),
-        "unread" => Ok(BadKind::Unread),
-        _ => Err(Flaw::Form { given: text.to_owned(), form: "a list of lost, damaged and unread" }),
+        _ => Err(Flaw::Form { given: text.to_owned(), form: "a list of lost and damaged" }),
     };
     text.split(',').map(kind).collect()
 }
@@ -113,8 +111,8 @@ mod tests {
     #[test]
     fn kinds_are_those_that_nobody_can_have_wanted() {
         assert_eq!(kinds("lost"), Ok(vec![BadKind::Lost]));
-        assert_eq!(kinds("damaged,unread"), Ok(vec![BadKind::Damaged, BadKind::Unread]));
-        for text in ["", "changed", "lost,changed", "lost,", "all"] {
+        assert_eq!(kinds("damaged,lost"), Ok(vec![BadKind::Damaged, BadKind::Lost]));
+        for text in ["", "changed", "unread", "lost,changed", "lost,", "all"] {
             assert!(matches!(kinds(text), Err(Flaw::Form { .. })), "{text}");
         }
     }

@@ -51,13 +51,13 @@ pub(super) fn run(
     .map_err(Error::file("watch the signals of", "this process"))?;
     let told = Arc::new(VerifyTelling(Mutex::new(Some(telling))));
     let verifier = Verifier::new((SharedQueue::new(place.open()?), place.shelf()), keys, orders, told.clone());
-    let ended = block_on(verifier.run(halt))?;
+    let mut end = VerifyEnd::default();
+    let ended = block_on(verifier.run(halt, &mut end))?;
     asking.end();
     let mut telling = told.take(talk);
-    let end = ended.unwrap_or_else(|fault| {
+    if let Err(fault) = ended {
         telling.failed(&fault);
-        VerifyEnd::default()
-    });
+    }
     // What was read is recorded, and the next run goes on there.
     end.early.filter(|code| *code != FaultCode::TimedOut).into_iter().for_each(|code| telling.exits(code.into()));
     let id = named.id;

@@ -3,38 +3,40 @@
 //! A copy comes to a directory of this host first (`staging`), and goes on only if it has the
 //! digest that is recorded of the file. What stands under the name is then looked at and read once
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
-//! nothing has it, and what stands there is read back. `candidate` keeps what becomes of each file,
-//! `known` finds those that earlier readings have found. In: findings on a batch. Out: the same
-//! findings, of which those that were mended are well. A process that is killed leaves a file as it
-//! was, moved aside, or copied anew; the next reading finds which. Must not know the queue's rules.
+//! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
+//! of each file, `known` finds those that earlier readings have found. In: findings on a batch.
+//! Out: the same findings, of which those that were mended are well. A process that is killed
+//! leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must not
+//! know the queue's rules.
 
 mod aside;
 mod candidate;
 mod known;
+mod replace;
 mod staging;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, PlanName, Preserve, RelPath};
+use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, Preserve, RelPath};
 use longhaul_engine::{
-    Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, LocalSource, Metadata, NameFacts, NameKind,
-    RATE_MIN, Settings, Stop, Withdrawn, run,
+    Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
 };
 use longhaul_jobs::queue::VerifyShard;
 use longhaul_jobs::{BadKind, ClaimId};
 use longhaul_manifest::{Item, ItemKind};
-use tokio::time::sleep;
+use rustix::process::geteuid;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
-use self::aside::AsideGround;
 use self::candidate::{Candidate, CandidateState};
 use self::staging::Staging;
-use super::batch::{BatchFindings, StopsAtEnd, findings};
+use super::batch::{BatchFindings, ReadRules, StopsAtEnd, findings};
 use super::ground::{FileRead, ReadFiles};
-use super::news::MendedFile;
-use super::orders::{AbsenceUse, MendOrders};
+use super::orders::{AbsenceUse, ChangedUse, MendOrders};
 use super::shard::{NamesBatch, ShardFiles, TimesKept};
 use super::{Verifier, blocking};
 use crate::jobs::mover::Halt;
@@ -48,6 +50,8 @@ struct Mending<'a> {
     given: &'a VerifyShard,
     id: ClaimId,
     stop: &'a Stop,
+    /// When it was told to stop.
+    stopped: watch::Receiver<Option<Instant>>,
 }
 
 /// The outcome of a transfer: what was heard of each file, and the fault that ended it.
@@ -72,38 +76,51 @@ enum CarryTo {
 }
 
 impl Verifier {
-    /// Mends what is bad in a batch, if the verifier was told to. `None`: it was stopped.
+    /// Mends what is bad in a batch, if the verifier was told to. What was found is never lost:
+    /// whatever ends the mending, each file that stays bad is in the findings.
     pub(super) async fn mend(
         &self,
-        (given, id): (&VerifyShard, ClaimId),
+        (given, id, reached): (&VerifyShard, ClaimId, u64),
         (files, batch): (&ShardFiles, &NamesBatch),
         mut found: BatchFindings,
-        mut stopping: Halt,
-    ) -> Option<BatchFindings> {
-        let Some(orders) = &self.orders.mend else { return Some(found) };
+        (stopping, deadline): (Halt, Option<Instant>),
+    ) -> BatchFindings {
+        let Some(orders) = &self.orders.mend else { return found };
         let mut candidates = candidate::candidates(orders, (files, batch), &mut found);
-        if candidates.is_empty() {
-            return Some(found);
+        if given.campaign.spec != orders.signed {
+            for candidate in &mut candidates {
+                candidate.give_up("the queue says something else of the campaign than when the verifier began");
+            }
         }
+        candidate::give_up_long(&mut candidates, (self.orders.budget, deadline));
         let (trigger, stop) = Stop::new();
         let _guard = StopsAtEnd(trigger);
-        let mending = Mending { verifier: self, orders, files, given, id, stop: &stop };
-        let gathered = tokio::select! {
-            gathered = mending.gather(&mut candidates) => gathered,
-            _ = stopping.wait_for(Option::is_some) => return None,
-        };
-        let ended = match gathered {
-            Err(fault) => Err(fault),
-            Ok(None) => Ok(()),
-            // A name that has nothing under it for a moment is given its file before the end.
-            Ok(Some(gathered)) => tokio::select! {
-                ended = mending.replace(&mut candidates, &gathered, &mut found) => ended,
-                () = patience_behind(&mut stopping) => return None,
-            },
+        let (stopper, stopped) = watch::channel(None);
+        let mending = Mending { verifier: self, orders, files, given, id, stop: &stop, stopped };
+        let ended = tokio::select! {
+            ended = mending.all(&mut candidates, &mut found) => ended,
+            never = self.stop_mending((given, id, reached), stopping, &stopper) => match never {},
         };
         let why = ended.err();
         found.bad.extend(candidates.into_iter().map(|candidate| candidate.unmended(why.as_ref())));
-        Some(found)
+        found
+    }
+
+    /// Says when mending is to stop: as the verifier is, or as the shard is another's. Keeps the
+    /// shard until then, and while names are given their files.
+    async fn stop_mending(
+        &self,
+        kept: (&VerifyShard, ClaimId, u64),
+        mut stopping: Halt,
+        stopper: &watch::Sender<Option<Instant>>,
+    ) -> Infallible {
+        tokio::select! {
+            () = self.keep_lease(kept) => {}
+            _ = stopping.wait_for(Option::is_some) => {}
+        }
+        stopper.send_replace(Some(Instant::now()));
+        self.keep_lease(kept).await;
+        std::future::pending().await
     }
 
     /// The campaign's destination.
@@ -113,6 +130,36 @@ impl Verifier {
 }
 
 impl Mending<'_> {
+    /// Mends candidates. Those that are well by then go to the findings, and the others stay.
+    async fn all(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) -> Result<(), Fault> {
+        if candidates.iter().all(|candidate| candidate.state != CandidateState::Wanted) {
+            return Ok(());
+        }
+        let gathered = tokio::select! {
+            gathered = self.gather(candidates) => gathered?,
+            () = self.to_stop() => return Err(stopped()),
+        };
+        match gathered {
+            None => Ok(()),
+            Some(gathered) => self.replace(candidates, &gathered, found).await,
+        }
+    }
+
+    /// Waits until it is to stop.
+    async fn to_stop(&self) {
+        let mut told = self.stopped.clone();
+        if told.wait_for(Option::is_some).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Waits until it is to stop, and then for as long as copies may still take their names.
+    async fn patience(&self) {
+        self.to_stop().await;
+        let since = *self.stopped.borrow();
+        sleep_until(since.unwrap_or_else(Instant::now) + REPLACING_MAX).await;
+    }
+
     /// Has right copies come to this host. `None`: none is to be had. Nothing changes at the
     /// destination.
     async fn gather(&self, candidates: &mut [Candidate]) -> Result<Option<Gathered>, Fault> {
@@ -125,19 +172,6 @@ impl Mending<'_> {
         self.dress(candidates, &staging).await?;
         let has_any = candidates.iter().any(|candidate| candidate.staged().is_some());
         Ok(has_any.then_some(Gathered { trees, staging }))
-    }
-
-    /// Has the copies take the names. Candidates that are well go to the findings, and the others
-    /// stay.
-    async fn replace(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        gathered: &Gathered,
-        found: &mut BatchFindings,
-    ) -> Result<(), Fault> {
-        self.make_way(candidates, found).await;
-        self.put(candidates, &gathered.staging).await?;
-        self.read_back(candidates, (&gathered.trees, found)).await
     }
 
     /// Gives up lost files where nothing tells that the destination is the directory in which
@@ -170,12 +204,11 @@ impl Mending<'_> {
     }
 
     async fn staging(&self) -> Result<Staging, Fault> {
-        let (named, dest) = (self.orders.dir.clone(), self.verifier.destination(self.orders));
+        let dest = self.verifier.destination(self.orders);
         let manifests = self.verifier.shelf.manifest(self.given.campaign.key, 0);
-        blocking(move || match (named, dest) {
-            (Some(dir), _) => Staging::make(&dir),
-            (None, CampaignPlace::Here(dest)) => Staging::make_at(&dest),
-            (None, CampaignPlace::Daemon { .. }) => Staging::make(manifests.parent().unwrap_or(&manifests)),
+        blocking(move || match dest {
+            CampaignPlace::Here(dest) => Staging::make_at(&dest),
+            CampaignPlace::Daemon { .. } => Staging::make(manifests.parent().unwrap_or(&manifests)),
         })
         .await?
     }
@@ -231,140 +264,12 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// Moves aside what stands under the names. Where that fails, names under which nothing stands
-    /// are given their files all the same.
-    async fn make_way(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) {
-        let Err(fault) = self.move_aside(candidates, found).await else { return };
-        for candidate in candidates.iter_mut().filter(|one| is_standing(one)) {
-            candidate.give_up(format_args!("it could not be moved aside: {}", fault.message));
-        }
-    }
-
-    /// Moves files aside as they were found: each is looked at, read once more, and moved by the
-    /// facts of that look.
-    async fn move_aside(&self, candidates: &mut Vec<Candidate>, found: &mut BatchFindings) -> Result<(), Fault> {
-        let names: Vec<_> = candidates.iter().filter(|one| is_standing(one)).map(|one| one.path().clone()).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let plan = PlanName { digest: *blake3::hash(&self.id.0).as_bytes(), made: seconds_now() };
-        let (dest, onto) = (self.verifier.destination(self.orders), self.files.onto().clone());
-        let credentials = match dest {
-            CampaignPlace::Here(_) => None,
-            CampaignPlace::Daemon { .. } => Some(self.key().await?),
-        };
-        let mut ground = AsideGround::open((dest, onto), credentials, plan, self.stop).await?;
-        let facts = ground.look(names.clone(), self.stop).await?;
-        let facts: BTreeMap<_, _> = names.into_iter().zip(facts).collect();
-        let going = self.read_again(candidates, &facts, found).await?;
-        let ends = ground.withdraw(going.clone(), self.stop).await?;
-        let ends: BTreeMap<_, _> = going.into_iter().map(|(path, _)| path).zip(ends).collect();
-        for candidate in candidates.iter_mut().filter(|one| is_standing(one)) {
-            match ends.get(candidate.path()) {
-                Some(Ok(Withdrawn::Moved)) => candidate.kept = Some(ground.kept_in(candidate.path())),
-                Some(Err(fault)) => candidate.give_up(format_args!("it could not be moved aside: {}", fault.message)),
-                Some(Ok(_)) | None => candidate.give_up("what has its name is another one by now, and stays"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads candidates that stand once more. Gives those that are bad still, with their facts. One
-    /// that is well by now goes to the findings, and any other is given up.
-    async fn read_again(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        facts: &BTreeMap<RelPath, Result<Option<NameFacts>, Fault>>,
-        found: &mut BatchFindings,
-    ) -> Result<Vec<(RelPath, NameFacts)>, Fault> {
-        let items = candidates.iter().filter(|one| facts.contains_key(one.path())).map(|one| one.item.clone());
-        let again = self.read(items.collect()).await?;
-        let mut going = Vec::new();
-        candidates.retain_mut(|candidate| {
-            let Some(seen) = facts.get(candidate.path()) else { return true };
-            match (again.bad.iter().find(|bad| bad.path == candidate.path().as_bytes()), seen) {
-                (None, _) => {
-                    found.well.push(candidate.path().as_bytes().to_vec());
-                    return false;
-                }
-                (Some(_), Err(fault)) => candidate.give_up(&fault.message),
-                (Some(bad), Ok(Some(seen))) if is_bad_still(bad.kind) && seen.kind == NameKind::File => {
-                    going.push((candidate.path().clone(), *seen));
-                }
-                (Some(bad), Ok(_)) => {
-                    candidate.found = bad.clone();
-                    candidate.give_up("somebody has changed it since it was read");
-                }
-            }
-            true
-        });
-        found.passed_over += again.passed_over;
-        Ok(going)
-    }
-
-    /// Has the copies go under their names, where nothing is replaced.
-    async fn put(&self, candidates: &mut [Candidate], staging: &Staging) -> Result<(), Fault> {
-        let trees: BTreeSet<usize> = candidates.iter().filter_map(Candidate::staged).collect();
-        let dest = self.verifier.destination(self.orders).at(self.files.onto());
-        let dest = dest.map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error))?;
-        for at in trees {
-            let names: Vec<_> =
-                candidates.iter().filter(|one| one.staged() == Some(at)).map(|one| one.path().clone()).collect();
-            let from = JobSource::Local(vec![LocalSource::contents(staging.stage(at)?)]);
-            let job = Job::between(from, dest.receiving());
-            let carried = match self.carry(job, &names, CarryTo::Destination).await {
-                Ok(carried) => carried,
-                Err(fault) => Carried { files: BTreeMap::new(), fault: Some(fault) },
-            };
-            for candidate in candidates.iter_mut().filter(|one| one.staged() == Some(at)) {
-                let heard = carried.files.get(candidate.path());
-                candidate.put = heard.is_some_and(Result::is_ok);
-                match (heard, &carried.fault) {
-                    (Some(Ok(_)), _) => {}
-                    (Some(Err(why)), _) => candidate.why.push(why.to_string()),
-                    (None, fault) => candidate.why.extend(fault.as_ref().map(|fault| fault.message.to_string())),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads back what has the names of the copies. What is well is mended, whatever was heard of
-    /// its transfer.
-    async fn read_back(
-        &self,
-        candidates: &mut Vec<Candidate>,
-        (trees, found): (&[CampaignPlace], &mut BatchFindings),
-    ) -> Result<(), Fault> {
-        let items: Vec<_> =
-            candidates.iter().filter(|one| one.staged().is_some()).map(|one| one.item.clone()).collect();
-        let again = self.read(items).await?;
-        candidates.retain_mut(|candidate| {
-            let Some(at) = candidate.staged() else { return true };
-            if let Some(bad) = again.bad.iter().find(|bad| bad.path == candidate.path().as_bytes()) {
-                candidate.found = bad.clone();
-                return true;
-            }
-            let path = candidate.path().as_bytes().to_vec();
-            found.well.push(path.clone());
-            if candidate.put {
-                found.mended.push(MendedFile {
-                    path,
-                    bytes: candidate.found.bytes,
-                    kind: candidate.found.kind,
-                    from: trees.get(at).map(CampaignPlace::shown).unwrap_or_default(),
-                    kept: candidate.kept.take(),
-                });
-            }
-            false
-        });
-        Ok(())
-    }
-
     /// Looks at files of the destination, and reads them.
     async fn read(&self, items: Vec<Item>) -> Result<BatchFindings, Fault> {
         let batch = NamesBatch { items, end: 0 };
-        findings(self.files, &batch, self.verifier.rules(), self.stop).await
+        // What was changed is not well here, also where it is passed over.
+        let rules = ReadRules { changed: ChangedUse::Bad, ..self.verifier.rules() };
+        findings(self.files, &batch, rules, self.stop).await
     }
 
     /// Carries out a transfer of these names, at no more than the budget.
@@ -401,8 +306,13 @@ impl Mending<'_> {
             CarryTo::Staging => (AccountMap::default(), IfExists::Replace),
             CarryTo::Destination => (spec.metadata.accounts.clone(), IfExists::Fail),
         };
-        // Each file is a copy of its own: its further names may be well.
+        // Each file is a copy of its own: its further names may be well. Copies of a verifier that
+        // is not root have its own account as their owner, which is nobody's at the destination.
         let preserve = Preserve { hardlinks: false, ..spec.metadata.preserve };
+        let preserve = match to {
+            CarryTo::Destination if !geteuid().is_root() => Preserve { owner: false, acls: false, ..preserve },
+            CarryTo::Destination | CarryTo::Staging => preserve,
+        };
         let rate = spec.rate.into_iter().chain(orders.budget).min();
         Settings {
             if_exists,
@@ -423,20 +333,9 @@ impl Mending<'_> {
     }
 }
 
-/// Waits until the verifier is to stop, and then for as long as copies may still take their names.
-async fn patience_behind(stopping: &mut Halt) {
-    let _ = stopping.wait_for(Option::is_some).await;
-    sleep(REPLACING_MAX).await;
-}
-
-/// Whether something has the name of a candidate, whose copy is there.
-fn is_standing(candidate: &Candidate) -> bool {
-    candidate.staged().is_some() && candidate.found.kind != BadKind::Lost
-}
-
-/// Whether a file that was damaged or could not be read is so still.
-fn is_bad_still(kind: BadKind) -> bool {
-    matches!(kind, BadKind::Damaged | BadKind::Unread)
+/// The fault of a mending that was to stop.
+fn stopped() -> Fault {
+    Fault::new(FaultCode::Terminated, Blame::Local, "the verifier was to stop before that, or has lost the shard")
 }
 
 /// Gives copies the times of the files that they replace, whatever those of the tree are that gave
@@ -450,11 +349,6 @@ async fn give_times<'c>(stage: &Path, copies: impl Iterator<Item = &'c mut Candi
         }
     }
     Ok(())
-}
-
-/// Seconds since 1970.
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The time for which copies of a verifier that is to stop still take their names.

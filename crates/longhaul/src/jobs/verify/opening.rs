@@ -34,11 +34,12 @@ impl Verifier {
             Err(error) => return Ok(Err(fault_of_jobs(&error))),
         };
         let (shelf, given, here) = (self.shelf.clone(), given.clone(), dest.clone());
+        let roots = self.orders.mend.as_ref().and_then(|mend| mend.roots.clone());
         let names = blocking(move || {
             if let CampaignPlace::Here(dest) = &here {
                 is_there(dest)?;
             }
-            ShardNames::read(&shelf, &segment, &given)
+            ShardNames::read((&shelf, roots.as_deref()), &segment, &given)
         });
         let names = match names.await? {
             Ok(names) => names,

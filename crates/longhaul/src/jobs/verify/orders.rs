@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_core::ByteCount;
+use longhaul_core::{ByteCount, Hash32};
 use longhaul_jobs::{BadKind, CampaignId};
 
 use crate::jobs::spec::{CampaignPlace, CampaignSpec};
@@ -39,17 +39,19 @@ pub struct VerifyOrders {
 /// The orders to copy bad files anew.
 #[derive(Clone, Debug)]
 pub struct MendOrders {
-    /// The kinds of bad files that are: lost, damaged or unread. Nothing that was changed ever is.
+    /// The kinds of bad files that are: lost or damaged. Nothing that was changed or cannot be read
+    /// ever is.
     pub kinds: Vec<BadKind>,
     /// Trees with the names that the destination has. Each is asked for what those before it did
     /// not give. Empty: the campaign's own sources.
     pub from: Vec<CampaignPlace>,
     /// The transfers of the campaign as its owner signed them, whatever the queue says by now.
     pub spec: CampaignSpec,
-    /// The directory of this host in which a copy lies until it is known to be the right one.
-    /// `None`: in that of longhaul at the destination, or beside the queue's manifests, if that is
-    /// at a daemon.
-    pub dir: Option<PathBuf>,
+    /// The same as the queue had them then. Nothing is mended of a campaign that has others by now.
+    pub signed: Vec<u8>,
+    /// The digests of the manifests that the owner signed, in the order of the sources. `None`:
+    /// nobody has signed them.
+    pub roots: Option<Vec<Hash32>>,
 }
 
 /// When a verifier ends by itself.

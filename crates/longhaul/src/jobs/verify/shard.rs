@@ -62,13 +62,17 @@ pub(super) struct NamesBatch {
 }
 
 impl ShardNames {
-    /// Reads them.
+    /// Reads them, of manifests with these digests if they are given.
     ///
     /// # Errors
     /// The fault of a campaign or a manifest that cannot be understood.
-    pub(super) fn read(shelf: &Shelf, segment: &Segment, given: &VerifyShard) -> Result<ShardNames, Fault> {
+    pub(super) fn read(
+        (shelf, roots): (&Shelf, Option<&[Hash32]>),
+        segment: &Segment,
+        given: &VerifyShard,
+    ) -> Result<ShardNames, Fault> {
         let spec = CampaignSpec::decode(&given.campaign.spec)?;
-        let listing = shelf.listing((given.campaign.key, None), segment, given.shard.part)?;
+        let listing = shelf.listing((given.campaign.key, roots), segment, given.shard.part)?;
         let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
         let source = spec.sources.get(listing.source).ok_or_else(missing)?;
         let onto = source.onto.clone();
@@ -112,11 +116,12 @@ impl ShardFiles {
         NamesBatch { items, end: end as u64 }
     }
 
-    /// The names among these paths, in batches of so many bytes at most, but of one file at least.
-    /// None of them moves the place behind the last name, which is `end`.
+    /// The names among these paths of which a digest is known, in batches of so many bytes at most,
+    /// but of one file at least. None of them moves the place behind the last name, which is `end`.
     pub(super) fn batches_of(&self, paths: &BTreeSet<&[u8]>, end: u64, bytes_max: u64) -> Vec<NamesBatch> {
         let (mut batches, mut bytes): (Vec<NamesBatch>, _) = (Vec::new(), 0_u64);
-        for item in self.names.items.iter().filter(|item| paths.contains(item.path.as_bytes())) {
+        let is_meant = |item: &&Item| paths.contains(item.path.as_bytes()) && self.known(item).is_some();
+        for item in self.names.items.iter().filter(is_meant) {
             bytes = bytes.saturating_add(item.bytes());
             match batches.last_mut().filter(|_| bytes <= bytes_max) {
                 Some(batch) => batch.items.push(item.clone()),

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use longhaul_core::{Blame, Fault, FaultCode};
+use tokio::time::Instant;
 
 use super::VerifyUntil;
 use super::doubt::LossWatch;
@@ -12,6 +13,8 @@ use super::doubt::LossWatch;
 /// The course of a verifier over its shards.
 #[derive(Debug, Default)]
 pub(super) struct VerifyTrials {
+    /// When the time of its orders is over. `None`: never.
+    pub(super) deadline: Option<Instant>,
     /// The last names that it looked at.
     pub(super) watch: LossWatch,
     /// Shards in a row that it could not read.
@@ -21,6 +24,11 @@ pub(super) struct VerifyTrials {
 }
 
 impl VerifyTrials {
+    /// Of a verifier whose time is over then, if it is ever.
+    pub(super) fn until(deadline: Option<Instant>) -> VerifyTrials {
+        VerifyTrials { deadline, ..VerifyTrials::default() }
+    }
+
     /// Files were read: whatever was is over.
     pub(super) fn goes_on(&mut self) {
         self.lost_in_a_row = 0;

@@ -8,21 +8,26 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use longhaul_core::Fault;
+use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::{VerifyAsk, VerifyNext, VerifyShard, take_to_mend};
 use longhaul_jobs::{ClaimId, Micros, ShardId};
+use tokio::time::{Instant, sleep};
 
+use super::candidate::MENDING_PASSES;
 use super::staging::Staging;
 use crate::jobs::mover::{Halt, random};
 use crate::jobs::spec::CampaignPlace;
 use crate::jobs::verify::batch::BatchFindings;
+use crate::jobs::verify::halting::wait;
 use crate::jobs::verify::news::{ShardRead, ShardReadEnd, VerifyEnd};
 use crate::jobs::verify::orders::MendOrders;
 use crate::jobs::verify::trials::VerifyTrials;
-use crate::jobs::verify::{Verifier, blocking, news_of};
+use crate::jobs::verify::{FAILED_SHARDS_MAX, Verifier, blocking, news_of};
 
 impl Verifier {
     /// Mends what is known to be bad, shard by shard, if the verifier was told to. Each shard is
-    /// tried once.
+    /// tried once, in half of the time of the orders at most: the rest is for what is due. A daemon
+    /// that is away, and many shards that cannot be read, end it, and not the verifier.
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and of a campaign that cannot be understood.
@@ -36,8 +41,22 @@ impl Verifier {
         if let CampaignPlace::Here(dest) = self.destination(orders) {
             blocking(move || Staging::clear_at(&dest)).await?;
         }
-        let mut after = ShardId(0);
-        while stopping.borrow().is_none() {
+        let half = self.orders.time_max.and_then(|time| Instant::now().checked_add(time / 2));
+        let whole = std::mem::replace(&mut trials.deadline, half);
+        let mended = self.mend_shards((orders, begun), (&mut *trials, end), stopping).await;
+        trials.deadline = whole;
+        mended
+    }
+
+    async fn mend_shards(
+        &self,
+        (orders, begun): (&MendOrders, Micros),
+        (trials, end): (&mut VerifyTrials, &mut VerifyEnd),
+        stopping: &mut Halt,
+    ) -> Result<(), Fault> {
+        let (mut after, mut failed) = (ShardId(0), 0);
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= Instant::now());
+        while stopping.borrow().is_none() && failed < FAILED_SHARDS_MAX && !is_over(trials.deadline) {
             let (id, kinds) = (ClaimId(random()?), orders.kinds.clone());
             let ask = VerifyAsk { campaign: self.orders.campaign, cycle: self.orders.cycle, begun, id };
             let taken = self.transact(move |rows| take_to_mend(rows, &ask, (after, &kinds))).await?;
@@ -48,7 +67,14 @@ impl Verifier {
             end.add(&read);
             if let Err(fault) = self.leave((&given, id, read.reached), tried).await? {
                 self.observer.trouble(&fault);
+                self.observer.shard_read(&read);
+                if read.end != ShardReadEnd::Failed {
+                    wait(sleep(trials.pause()), stopping).await;
+                    return Ok(());
+                }
                 end.failed.get_or_insert(fault.code);
+                failed += 1;
+                continue;
             }
             self.observer.shard_read(&read);
         }
@@ -71,6 +97,11 @@ impl Verifier {
         let meant = given.bad.iter().filter(|file| orders.kinds.contains(&file.kind));
         let paths: BTreeSet<&[u8]> = meant.map(|file| file.path.as_slice()).collect();
         for batch in files.batches_of(&paths, read.reached, self.batch_bytes()) {
+            let bytes = batch.items.iter().fold(0_u64, |sum, item| sum.saturating_add(item.bytes()));
+            if self.takes_too_long(bytes, trials.deadline) {
+                tracing::info!(shard = given.shard.id.0, bytes, "too large to be mended in the time that is left");
+                continue;
+            }
             let told = (&mut *read, &mut *trials);
             if let ControlFlow::Break(ended) = self.read_batch((given, id), (&mut files, batch), told, stopping).await?
             {
@@ -80,5 +111,12 @@ impl Verifier {
         read.end = ShardReadEnd::Mended;
         let next = (read.reached, VerifyNext::GivesBack);
         self.note(news_of(given, id, next, BatchFindings::default())).await.map(|_| Ok(()))
+    }
+
+    /// Whether files of so many bytes cannot be read and mended in the time that is left.
+    fn takes_too_long(&self, bytes: u64, deadline: Option<Instant>) -> bool {
+        let (Some(budget), Some(deadline)) = (self.orders.budget, deadline) else { return false };
+        let left = deadline.saturating_duration_since(Instant::now());
+        time_of(bytes, budget).saturating_mul(MENDING_PASSES + 1) > left
     }
 }

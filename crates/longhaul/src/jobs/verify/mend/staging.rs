@@ -2,8 +2,8 @@
 //! their names.
 //!
 //! In: a place for it. Out: a directory for each tree that gives copies; all of it goes with the
-//! value. What a process that was killed has left there is removed by the next one. Nobody but this
-//! user can look into it. Must not know which copies are right.
+//! value. It lies in a directory that is this user's alone and has nothing else in it: only there
+//! is removed what a killed process of this host has left. Must not know which copies are right.
 
 #![allow(clippy::disallowed_methods, reason = "the directory is this side's own: no peer names anything above it")]
 
@@ -14,7 +14,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use longhaul_core::{Blame, Escaped, Fault, FaultCode, Mtime, RelPath};
-use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, utimensat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, statvfs, utimensat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use rustix::system::uname;
 use tempfile::TempDir;
 
 use crate::jobs::spec::beneath;
@@ -53,23 +56,59 @@ impl Staging {
     pub(super) fn clear_at(dest: &Path) {
         let shelf = dest.join(SHELF_NAME);
         if std::fs::symlink_metadata(&shelf).is_ok_and(|found| found.is_dir()) {
-            let _ = remove_left(&shelf);
+            let home = shelf.join(home_name());
+            if is_ours(&home).is_ok() {
+                let _ = remove_left(&home);
+                let _ = std::fs::remove_dir(&home);
+            }
         }
     }
 
     fn made(parent: &Path) -> io::Result<Staging> {
-        match DirBuilder::new().mode(0o700).create(parent) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        let home = parent.join(home_name());
+        // Another process may remove what it takes for left, or is empty, at the same moment.
+        for _ in 1..MAKE_TRIES {
+            match Staging::made_once(parent, &home) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotFound) => {}
+                made => return made,
+            }
         }
-        remove_left(parent)?;
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        Staging::made_once(parent, &home)
+    }
+
+    fn made_once(parent: &Path, home: &Path) -> io::Result<Staging> {
+        for dir in [parent, home] {
+            match DirBuilder::new().mode(0o700).create(dir) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        is_ours(home)?;
+        remove_left(home)?;
+        let dir = tempfile::Builder::new().prefix(&prefix()).tempdir_in(home)?;
         // What lies in it is given the permissions of the tree that it is from.
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700))?;
         let lock = File::open(dir.path())?;
-        // Where there are no locks, nothing that is left is removed either.
-        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(error) if error == Errno::WOULDBLOCK => return Err(error.into()),
+            // Where there are no locks, nothing that is left is removed either.
+            _ => {}
+        }
+        std::fs::symlink_metadata(dir.path())?;
         Ok(Staging { dir, _lock: lock })
+    }
+
+    /// Whether the copy of a file from the tree of a number can be read.
+    ///
+    /// # Errors
+    /// The fault of one that cannot.
+    pub(super) fn is_readable(&self, tree: usize, path: &RelPath) -> Result<(), Fault> {
+        let copy = beneath(&self.stage(tree)?, path);
+        let unread = |error| {
+            let message = format_args!("its copy on this host cannot be read: {error}");
+            Fault::new(FaultCode::Io, Blame::Local, message)
+        };
+        File::open(&copy).map(|_| ()).map_err(unread)
     }
 
     /// The directory for the copies of the tree of a number.
@@ -89,8 +128,10 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let _ = open_up(self.dir.path());
         let _ = std::fs::remove_dir_all(self.dir.path());
-        // It stays if anybody else has something there.
-        if let Some(shelf) = self.dir.path().parent().filter(|parent| parent.ends_with(SHELF_NAME)) {
+        // These stay if anybody else has something there.
+        let home = self.dir.path().parent();
+        let _ = home.map(std::fs::remove_dir);
+        if let Some(shelf) = home.and_then(Path::parent).filter(|parent| parent.ends_with(SHELF_NAME)) {
             let _ = std::fs::remove_dir(shelf);
         }
     }
@@ -137,12 +178,44 @@ fn dress_one(standing: &Path, copy: &Path) -> io::Result<()> {
     give_time(copy, Mtime::said(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default()))
 }
 
-/// Removes directories that nobody uses any more.
-fn remove_left(parent: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(parent)? {
+/// The room for this user on the disk of a directory, in bytes.
+///
+/// # Errors
+/// The fault of a directory whose disk does not tell.
+pub(super) fn room_at(dir: &Path) -> Result<u64, Fault> {
+    let found = statvfs(dir).map_err(|error| {
+        let message = format_args!("the room at the destination is not known: {error}");
+        Fault::new(FaultCode::Io, Blame::Local, message)
+    })?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Refuses a directory that is a link, or of another user, or in which others may write.
+fn is_ours(home: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(home)?;
+    match found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::PermissionDenied, "it is not this user's alone")),
+    }
+}
+
+/// The name of the directory with the directories of this user.
+fn home_name() -> String {
+    format!("{HOME_PREFIX}{}", geteuid().as_raw())
+}
+
+/// The beginning of the names of directories of this host. Another host's locks may not be seen.
+fn prefix() -> String {
+    let host = uname().nodename().to_string_lossy().replace('/', "_");
+    format!("{host}@")
+}
+
+/// Removes directories of this host that nobody uses any more.
+fn remove_left(home: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(home)? {
         let entry = entry?;
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let is_of_host = entry.file_name().as_encoded_bytes().starts_with(prefix().as_bytes());
+        if !is_of_host || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let place = entry.path();
@@ -175,11 +248,15 @@ fn failed(place: &Path, error: &io::Error) -> Fault {
         _ => FaultCode::Io,
     };
     let message = format_args!("there is no directory for copies in '{shown}': {error}");
-    Fault::new(code, Blame::Local, message).about(shown).hint_in_words("name another one with --mend-dir")
+    Fault::new(code, Blame::Local, message)
+        .about(shown)
+        .hint_in_words("let it be a directory of this user alone, and its parent one in which this user may write")
 }
 
-/// The beginning of its name.
-const PREFIX: &str = "mend-";
+/// The beginning of the name of the directory of a user.
+const HOME_PREFIX: &str = "mend-";
+/// Times that it is made.
+const MAKE_TRIES: u32 = 5;
 /// The name of the directory that longhaul has at the top of a destination.
 const SHELF_NAME: &str = ".longhaul";
 
@@ -194,13 +271,37 @@ mod tests {
         let stage = first.stage(0).unwrap();
         assert_eq!(first.stage(0).unwrap(), stage);
         let shelf = top.path().join(SHELF_NAME);
-        std::fs::create_dir_all(shelf.join("mend-left/0/closed")).unwrap();
-        std::fs::set_permissions(shelf.join("mend-left/0/closed"), Permissions::from_mode(0o500)).unwrap();
+        let home = shelf.join(home_name());
+        let left = home.join(format!("{}left", prefix()));
+        let others = [home.join("another.example@left"), shelf.join("mend-notes"), top.path().join("mend-notes")];
+        for other in &others {
+            std::fs::create_dir(other).unwrap();
+        }
+        std::fs::create_dir_all(left.join("0/closed")).unwrap();
+        std::fs::set_permissions(left.join("0/closed"), Permissions::from_mode(0o500)).unwrap();
         let second = Staging::make_at(top.path()).unwrap();
-        assert!(stage.exists() && !shelf.join("mend-left").exists());
+        assert!(stage.exists() && !left.exists());
         assert_eq!(std::fs::metadata(stage.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         drop((first, second));
+        Staging::clear_at(top.path());
+        for other in others {
+            assert!(other.exists(), "{}", other.display());
+            std::fs::remove_dir(other).unwrap();
+        }
+        drop(Staging::make_at(top.path()).unwrap());
         assert!(!shelf.exists(), "nothing is left");
+    }
+
+    #[test]
+    fn a_directory_of_copies_in_which_others_may_write_is_refused() {
+        let top = tempfile::tempdir().unwrap();
+        let home = top.path().join(SHELF_NAME).join(home_name());
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::set_permissions(&home, Permissions::from_mode(0o777)).unwrap();
+        assert!(Staging::make_at(top.path()).is_err());
+        std::fs::remove_dir(&home).unwrap();
+        std::os::unix::fs::symlink(top.path(), &home).unwrap();
+        assert!(Staging::make_at(top.path()).is_err());
     }
 
     #[test]
