@@ -24,7 +24,7 @@ pub(super) struct VerifyTrials {
 }
 
 impl VerifyTrials {
-    /// Of a verifier whose time is over then, if it is ever.
+    /// Nothing was tried yet. The time of the verifier is over at `deadline`, if it ever is.
     pub(super) fn until(deadline: Option<Instant>) -> VerifyTrials {
         VerifyTrials { deadline, ..VerifyTrials::default() }
     }

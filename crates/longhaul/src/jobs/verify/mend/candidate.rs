@@ -31,7 +31,7 @@ pub(super) struct Candidate {
     /// The progress of its copy.
     pub(super) state: CandidateState,
     /// Where the file lies that stood under its name.
-    pub(super) kept: KeptFile,
+    pub(super) kept: AsideFile,
     /// The progress of the copy at the destination.
     pub(super) put: CopyPut,
     /// The reasons why it is not mended.
@@ -51,7 +51,7 @@ pub(super) enum CandidateState {
 
 /// Where a file lies that stood under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum KeptFile {
+pub(super) enum AsideFile {
     /// Nothing was moved.
     Nowhere,
     /// It lies there.
@@ -114,7 +114,7 @@ impl Candidate {
             b3,
             found,
             state: CandidateState::Wanted,
-            kept: KeptFile::Nowhere,
+            kept: AsideFile::Nowhere,
             put: CopyPut::No,
             why: Vec::new(),
         }
@@ -159,17 +159,17 @@ impl Candidate {
     /// Notes what was heard of its name, which was to be moved to a place.
     pub(super) fn moved(&mut self, end: Option<FileAnswer<Withdrawn>>, place: String) {
         match end {
-            Some(Ok(Withdrawn::Moved | Withdrawn::MovedBefore)) => self.kept = KeptFile::In(place),
+            Some(Ok(Withdrawn::Moved | Withdrawn::MovedBefore)) => self.kept = AsideFile::In(place),
             Some(Ok(Withdrawn::Changed | Withdrawn::NotEmpty)) => {
                 self.give_up("what has its name is another one by now, and stays");
             }
             Some(Ok(Withdrawn::Gone)) => self.give_up("nothing has its name any more: somebody has removed it"),
             Some(Err(fault)) => {
-                self.kept = KeptFile::Perhaps(place);
+                self.kept = AsideFile::Perhaps(place);
                 self.why.push(format!("it could not be moved aside: {}", fault.message));
             }
             None => {
-                self.kept = KeptFile::Perhaps(place);
+                self.kept = AsideFile::Perhaps(place);
                 self.why.push("nobody has said whether it was moved aside".to_owned());
             }
         }
@@ -190,9 +190,9 @@ impl Candidate {
     /// it has.
     pub(super) fn mended(&self, from: String) -> Option<MendedFile> {
         let kept = match &self.kept {
-            KeptFile::Nowhere | KeptFile::Perhaps(_) if self.put != CopyPut::Done => return None,
-            KeptFile::Nowhere => None,
-            KeptFile::In(kept) | KeptFile::Perhaps(kept) => Some(kept.clone()),
+            AsideFile::Nowhere | AsideFile::Perhaps(_) if self.put != CopyPut::Done => return None,
+            AsideFile::Nowhere => None,
+            AsideFile::In(kept) | AsideFile::Perhaps(kept) => Some(kept.clone()),
         };
         let path = self.path().as_bytes().to_vec();
         Some(MendedFile { path, bytes: self.found.bytes, kind: self.found.kind, from, kept })
@@ -205,9 +205,9 @@ impl Candidate {
             self.why.push(ended.message.to_string());
         }
         match &self.kept {
-            KeptFile::Nowhere => {}
-            KeptFile::In(kept) => self.why.push(format!("what stood under its name lies in {kept}")),
-            KeptFile::Perhaps(kept) => {
+            AsideFile::Nowhere => {}
+            AsideFile::In(kept) => self.why.push(format!("what stood under its name lies in {kept}")),
+            AsideFile::Perhaps(kept) => {
                 self.why.push(format!("what stood under its name lies in {kept}, if nothing has the name any more"));
             }
         }
@@ -253,7 +253,7 @@ mod tests {
     fn a_file_that_stays_bad_has_the_reasons_and_the_place_of_what_was_moved_aside() {
         let mut candidate = candidate();
         candidate.judge(Some(Ok((3, [2; 32]))), None, (0, "/one"));
-        candidate.kept = KeptFile::In("/to/grace/a".to_owned());
+        candidate.kept = AsideFile::In("/to/grace/a".to_owned());
         let bad = candidate.unmended(Some(&Fault::new(FaultCode::Lost, Blame::Path, "the link is down")));
         let message = bad.message.as_str();
         for part in ["it is bad; it was not mended: /one has other content", "the link is down", "/to/grace/a"] {
@@ -290,7 +290,7 @@ mod tests {
         for end in [Withdrawn::Changed, Withdrawn::NotEmpty, Withdrawn::Gone] {
             let mut other = staged();
             other.moved(Some(Ok(end)), "/to/grace/a".to_owned());
-            assert_eq!((other.staged(), other.kept), (None, KeptFile::Nowhere));
+            assert_eq!((other.staged(), other.kept), (None, AsideFile::Nowhere));
         }
     }
 

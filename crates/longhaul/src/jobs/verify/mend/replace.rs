@@ -14,7 +14,7 @@ use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 
 use super::aside::{AsideGround, FileAnswer};
-use super::candidate::{Candidate, CopyPut, KeptFile};
+use super::candidate::{AsideFile, Candidate, CopyPut};
 use super::staging::{Staging, room_at};
 use super::{CarryTo, Gathered, Mending, stopped};
 use crate::jobs::spec::CampaignPlace;
@@ -22,7 +22,7 @@ use crate::jobs::verify::batch::BatchFindings;
 use crate::jobs::verify::blocking;
 use crate::jobs::verify::orders::ChangedUse;
 
-/// What was heard of names that were looked at.
+/// The answers on names that were looked at.
 type FactsSeen = BTreeMap<RelPath, FileAnswer<Option<NameFacts>>>;
 
 impl Mending<'_> {
@@ -270,7 +270,7 @@ impl Mending<'_> {
 
     /// Tells where a file lies whose name has something else by now that is well.
     fn tell_kept(&self, candidate: &Candidate) {
-        let (KeptFile::In(kept) | KeptFile::Perhaps(kept)) = &candidate.kept else { return };
+        let (AsideFile::In(kept) | AsideFile::Perhaps(kept)) = &candidate.kept else { return };
         let shown = Escaped(candidate.path().as_bytes()).to_string();
         let message = format_args!("'{shown}' was given something else by somebody, while it was mended");
         let fault = Fault::new(FaultCode::Changed, Blame::Local, message).about(shown.clone());
