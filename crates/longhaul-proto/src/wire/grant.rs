@@ -365,6 +365,7 @@ mod tests {
         let many = Grant { sources: vec![source("a"); GRANT_SOURCES_MAX + 1], ..grant() };
         assert_eq!(read(many.body()), Err(GrantFlaw::Unreadable));
         assert!(many.signed(sign).is_err());
+        assert!(Grant { sources: Vec::new(), ..grant() }.signed(sign).is_err(), "it is for nothing");
         let long = "x".repeat(250);
         let long = format!("{long}/{long}/{long}/{long}");
         let large = Grant { sources: vec![source(&long); 17], ..grant() };
@@ -426,8 +427,12 @@ mod tests {
         for (root, at) in [("data", "b"), ("data", "a/b"), ("data", ""), ("other", "a")] {
             assert!(!write.covers_destination(root, &path(at)), "{root} {at}");
         }
-        let others =
-            [Grant { right: GrantRight::Read, ..write.clone() }, Grant { right: GrantRight::Write, ..grant() }];
+        let others = [
+            Grant { right: GrantRight::Read, ..write.clone() },
+            Grant { right: GrantRight::Write, ..grant() },
+            Grant { sources: vec![source("a"), source("a")], ..write.clone() },
+            Grant { sources: vec![FarSource { contents: true, ..source("a") }], ..write.clone() },
+        ];
         assert!(others.iter().all(|grant| !grant.covers_destination("data", &path("a"))));
     }
 
