@@ -171,6 +171,17 @@ fn a_bearer_is_told_what_its_client_would_be_of_a_root_that_it_may_not_read() {
 }
 
 #[test]
+fn a_bearer_is_told_that_its_client_may_not_write_there() {
+    let mut scene = Scene::new();
+    let read = Rights { read: true, ..Rights::default() };
+    scene.daemon.config.clients[0].roots = BTreeMap::from([("data".to_owned(), read)]);
+    let grant = Grant { right: GrantRight::Write, ..scene.grant() };
+    let lent = scene.shown(&grant).unwrap_or_else(|reason| panic!("{reason:?}"));
+    let why = lent.need_usable(&scene.daemon).err().map(|fault| fault.message.to_string()).unwrap_or_default();
+    assert!(why.contains("no right 'create' on root 'data'"), "{why}");
+}
+
+#[test]
 fn only_what_the_grant_names_is_fetched_by_it() {
     let scene = Scene::new();
     let lent = scene.shown(&scene.grant()).unwrap_or_else(|reason| panic!("{reason:?}"));

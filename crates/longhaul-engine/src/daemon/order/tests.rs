@@ -227,11 +227,17 @@ async fn an_order_has_no_further_session_once_its_client_is_taken_out_or_may_do_
         refused_again(|daemon| daemon.config.clients.clear()).await,
         refused_again(|daemon| daemon.config.clients[0].roots = [("data".to_owned(), read)].into()).await,
         refused_again(|daemon| daemon.config.clients[0].user = user).await,
+        refused_again(|daemon| {
+            let identity = Arc::new(Identity::generate().expect("a key"));
+            daemon.live.abroad = Some(Arc::new(Abroad { identity, dial: rules(&["192.0.2.0/24:99"]) }));
+        })
+        .await,
     ];
     let wanted = [
         (FaultCode::Denied, "does not know the key"),
         (FaultCode::Denied, "no right 'create' on root 'data'"),
         (FaultCode::Unsupported, "served as a user of the daemon's host"),
+        (FaultCode::Denied, "may not dial"),
     ];
     let tells = |found: &Option<(FaultCode, String)>, (code, words): (FaultCode, &str)| {
         found.as_ref().is_some_and(|(found, why)| *found == code && why.contains(words))
