@@ -18,7 +18,7 @@ use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderOutcom
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::order_ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
@@ -153,10 +153,10 @@ impl Follower {
         let patience = if self.told.needs == FollowerNeeds::Each { ALL_TAKEN_IN_WITHIN } else { TAKEN_IN_WITHIN };
         if timeout(patience, &mut self.writing).await.is_err() {
             self.told.lock().shorten();
-            let mut batches = self.told.lock().batches;
+            let (mut batches, shortened) = (self.told.lock().batches, Instant::now());
             while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
                 let before = std::mem::replace(&mut batches, self.told.lock().batches);
-                if batches == before {
+                if batches == before || shortened.elapsed() >= ALL_TAKEN_IN_WITHIN {
                     self.writing.abort();
                     break;
                 }

@@ -88,6 +88,9 @@ impl ReadingOrders<'_> {
                     if said.is_ok() {
                         said = self.say_alive().await;
                     }
+                    if said.is_err() {
+                        stopper.stop(FaultCode::Lost);
+                    }
                     continue;
                 }
             };
