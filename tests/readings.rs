@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::fixture::{DaemonConfig, Outcome, Run, Running, Site, files};
 
 const MIB: u64 = 1 << 20;
@@ -77,6 +79,15 @@ fn a_reading_that_is_kicked_is_gone_on_with_in_another_conversation() {
     admin(&site, &["set-rate", "none", "--root", "data"]);
     let outcome = running.finish();
     assert_eq!((outcome.code, &outcome.summary()["files_ok"]), (0, &2.into()), "{outcome}");
+}
+
+#[test]
+fn a_reading_ends_in_the_middle_of_a_file_when_its_client_is_killed() {
+    let site = site(SLOW);
+    let running = at_the_image(&site);
+    running.signal(Signal::KILL);
+    site.daemon.wait_log("ended: reading in data/d: lost");
+    assert!(admin(&site, &["sessions", "--json"]).events_of("admin_session").is_empty());
 }
 
 #[test]
