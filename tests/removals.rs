@@ -128,7 +128,7 @@ fn what_is_not_as_it_was_planned_stays_at_the_daemon_and_is_told() {
 #[test]
 fn a_removal_on_this_host_that_moves_nothing_leaves_no_directory_for_it() {
     let host = Host::new();
-    files::make(host.path("src/a"), 1, 10);
+    (0..20).for_each(|n| files::make(host.path(format!("src/{n}")), n, 10));
     host.run(["sync", "src/", "mirror/"]).succeed();
     files::make(host.path("mirror/deep/only"), 2, 10);
     let step = |words: &[&str]| host.run(["sync", "src/", "mirror/"]).args(words);

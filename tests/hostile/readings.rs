@@ -125,7 +125,7 @@ fn orders_that_are_none_end_the_conversation() {
 #[test]
 fn a_reading_in_which_nothing_is_asked_for_makes_room_for_another_client() {
     let other = Host::new();
-    let config = DaemonConfig::default().line("sessions = 1");
+    let config = DaemonConfig::default().line("[limits]\nsessions = 1");
     let site = Site::with(config.client("other", other.key(), &[("data", ALL_RIGHTS)]));
     files::make(site.root().join("f"), 1, 100);
     let idle = opened(&site, "");

@@ -153,7 +153,8 @@ fn runtime() -> Result<Runtime, Error> {
 
 fn runtime_for(runs: usize) -> Result<Runtime, Error> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(CONTROL_THREADS * runs.max(1)).enable_all().build();
+    builder.worker_threads(CONTROL_THREADS * runs.max(1)).thread_stack_size(STACK_BYTES);
+    let runtime = builder.enable_all().build();
     runtime.map_err(Error::file("start the runtime of", "this process"))
 }
 
@@ -172,3 +173,6 @@ fn client_level(talk: Talk) -> &'static str {
 /// Threads for control work: one reads control messages while the other is busy with a page of a
 /// manifest.
 const CONTROL_THREADS: usize = 2;
+/// Bytes of stack of these threads, of which only those that are used take memory: a build without
+/// optimisation uses several times as many as another one.
+const STACK_BYTES: usize = 4 << 20;

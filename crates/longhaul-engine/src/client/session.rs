@@ -89,7 +89,8 @@ impl Run {
             _ => None,
         };
         let receiving = plan.receiving(destination, buffers, self.asked(own));
-        receiver::run(link, receiving, course).await;
+        // A session is large, and lies within those who began it: it keeps off their stack.
+        Box::pin(receiver::run(link, receiving, course)).await;
         self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)
@@ -107,7 +108,7 @@ impl Run {
         let presence = Arc::<Presence>::default();
         let mut link = self.link(agreed, plan, presence.clone());
         set_up(&mut link);
-        sender::run(link, sending, course).await;
+        Box::pin(sender::run(link, sending, course)).await;
         self.udp.session_over(presence.heard_at());
         telling.over(course.totals.fault.as_ref());
         course.totals.fault.take().map_or(Ok(()), Err)

@@ -151,7 +151,8 @@ mod tests {
         let (findings, mut found) = Findings::of_room(1);
         let count = 3 * (LATE_TEXT_BYTES_MAX / 900) as u32;
         (0..count).for_each(|at| findings.note(failed(at, 900)));
-        let (late, text_bytes) = (findings.late().queue.len(), findings.late().text_bytes);
+        let late = findings.late().queue.len();
+        let text_bytes = findings.late().text_bytes;
         assert_eq!(late, count as usize - 1);
         assert!(text_bytes <= LATE_TEXT_BYTES_MAX + 100 * late, "{text_bytes} bytes of texts");
         let last = findings.late().queue.pop_back().expect("it waits");

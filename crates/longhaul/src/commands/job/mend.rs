@@ -36,19 +36,19 @@ pub(super) fn orders(
     let owners = owners_with((Vec::new(), &[]), given, (queue, context))?;
     let refused = format!("this verifier mends nothing of the campaign '{}'", campaign.name);
     let roots = owners.admit(&campaign.name, signed).map_err(|refusal| refusal.fault(refused))?;
-    // The signature of a campaign that was cancelled says nothing of its manifests.
-    if roots.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Error::Combination {
-            why: "the campaign was cancelled, and nobody moves it any more: nothing of it is mended",
-            hint: "leave --mend out, or add the campaign anew",
-        });
-    }
     let spec = CampaignSpec::decode(&campaign.spec)?;
     if spec.dataset.is_some() {
         return Err(Error::Combination {
             why: "the files of a dataset are sealed together, and another dataset may have its name by now: \
                   nothing in it is mended",
             hint: "leave --mend out; have its files moved again under another name, or copy the bad ones by hand",
+        });
+    }
+    // That of a campaign that was cancelled, or is not planned yet, says nothing of its manifests.
+    if roots.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Error::Combination {
+            why: "no owner has signed what the campaign moves: it was cancelled, or it is not planned yet",
+            hint: "leave --mend out; or plan the campaign first, or add it anew",
         });
     }
     let dest = at.map_or_else(|| spec.to.clone(), |at| CampaignPlace::Here(at.to_owned()));
