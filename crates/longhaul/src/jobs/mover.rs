@@ -286,7 +286,7 @@ impl Mover {
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
-        let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
+        let served = self.served();
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         let (aside, names) = (self.aside.now(Instant::now()), self.orders.names.clone());
         let admitting = Arc::clone(&self.admitting);
@@ -320,6 +320,11 @@ impl Mover {
             .await;
         self.admitting.untold().iter().for_each(|fault| self.observer.trouble(fault));
         claimed
+    }
+
+    /// The sites that it can move between.
+    fn served(&self) -> SitesServed {
+        self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All)
     }
 
     /// A leader's turn, if it leads. A store that does not answer is told of by those who claim.

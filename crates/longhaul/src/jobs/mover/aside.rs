@@ -102,6 +102,11 @@ impl HostAside {
         self.campaigns.well(campaign);
     }
 
+    /// Forgets the faults of campaigns that do not run any more.
+    pub(super) fn keep_campaigns(&self, running: &[CampaignId]) {
+        self.campaigns.entries().retain(|id, _| running.contains(id));
+    }
+
     /// The links and campaigns that are left alone.
     pub(super) fn now(&self, now: Instant) -> AsideNow {
         AsideNow { links: self.links.now(now), campaigns: self.campaigns.now(now) }
@@ -237,6 +242,14 @@ mod tests {
             aside.well(ONE);
             assert!(is_nothing(&aside.now(start)));
         }
+    }
+
+    #[test]
+    fn the_fault_of_a_campaign_that_runs_no_more_is_forgotten() {
+        let (aside, start) = (HostAside::new(None), Instant::now());
+        [ONE, OTHER].map(|shard| aside.failed(shard, &fault(FaultCode::NotFound), (start, 0)));
+        aside.keep_campaigns(&[OTHER.1]);
+        assert_eq!(aside.now(start).campaigns.waiting, [OTHER.1]);
     }
 
     #[test]
