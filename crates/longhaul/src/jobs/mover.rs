@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim_among, lead, resign, schedule_among};
-use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -339,6 +339,28 @@ impl Mover {
         if let Err(error) = turn.await {
             tracing::debug!(%error, "the leader's turn failed");
         }
+        self.forget_ended().await;
+    }
+
+    /// Forgets the faults of campaigns that do not run any more: a mover may run for ever.
+    async fn forget_ended(&self) {
+        let known = self.aside.campaigns_known();
+        if known.is_empty() {
+            return;
+        }
+        let ended = self.queue.transact(move |rows| {
+            let mut ended = Vec::new();
+            for id in known {
+                let runs = match rows.campaign(id) {
+                    Err(error) if error.is_of_rows() => false,
+                    found => found?.is_some_and(|campaign| campaign.state == CampaignState::Running),
+                };
+                ended.extend((!runs).then_some(id));
+            }
+            Ok(ended)
+        });
+        // They are asked for again at the next turn if the store does not answer.
+        self.aside.forget(&ended.await.unwrap_or_default());
     }
 }
 

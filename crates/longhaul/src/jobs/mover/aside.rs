@@ -102,9 +102,14 @@ impl HostAside {
         self.campaigns.well(campaign);
     }
 
-    /// Forgets the faults of campaigns that do not run any more.
-    pub(super) fn keep_campaigns(&self, running: &[CampaignId]) {
-        self.campaigns.entries().retain(|id, _| running.contains(id));
+    /// The campaigns of which a fault is known.
+    pub(super) fn campaigns_known(&self) -> Vec<CampaignId> {
+        self.campaigns.entries().keys().copied().collect()
+    }
+
+    /// Forgets the faults of campaigns.
+    pub(super) fn forget(&self, campaigns: &[CampaignId]) {
+        self.campaigns.entries().retain(|id, _| !campaigns.contains(id));
     }
 
     /// The links and campaigns that are left alone.
@@ -245,10 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn the_fault_of_a_campaign_that_runs_no_more_is_forgotten() {
+    fn the_fault_of_one_campaign_is_forgotten_and_no_other_one() {
         let (aside, start) = (HostAside::new(None), Instant::now());
         [ONE, OTHER].map(|shard| aside.failed(shard, &fault(FaultCode::NotFound), (start, 0)));
-        aside.keep_campaigns(&[OTHER.1]);
+        assert_eq!(aside.campaigns_known(), [ONE.1, OTHER.1]);
+        aside.forget(&[ONE.1]);
         assert_eq!(aside.now(start).campaigns.waiting, [OTHER.1]);
     }
 
