@@ -350,7 +350,7 @@ impl Mover {
         }
         let ended = self.queue.transact(move |rows| {
             let mut ended = Vec::new();
-            for id in known {
+            for &id in &known {
                 let runs = match rows.campaign(id) {
                     Err(error) if error.is_of_rows() => false,
                     found => found?.is_some_and(|campaign| campaign.state == CampaignState::Running),
