@@ -66,11 +66,11 @@ pub(super) enum FaultExtent {
 }
 
 impl FaultExtent {
-    /// The extent of a fault by its code, where nothing else tells. A file or directory of this host that is missing, or may
-    /// not be used, and a disk that cannot be read or written are what a campaign names: its
-    /// source, its place, its manifest or its key; and an owner or a key that is refused is that of
-    /// a campaign. Whatever else a host is short of it lacks for each campaign: memory, open files,
-    /// room, or the queue.
+    /// The extent of a fault by its code, where nothing else tells. A file or directory of this
+    /// host that is missing, or may not be used, and a disk that cannot be read or written are what
+    /// a campaign names: its source, its place, its manifest or its key; and an owner or a key that
+    /// is refused is that of a campaign. Whatever else a host is short of it lacks for each
+    /// campaign: memory, open files or room.
     pub(super) const fn of(code: FaultCode) -> FaultExtent {
         match code {
             FaultCode::Denied | FaultCode::NotFound | FaultCode::Io | FaultCode::ReadOnly | FaultCode::TargetFailed => {
@@ -262,7 +262,9 @@ mod tests {
     #[test]
     fn the_fault_of_one_campaign_is_forgotten_and_no_other_one() {
         let (aside, start) = (HostAside::new(None), Instant::now());
-        [ONE, OTHER].map(|shard| aside.failed(shard, by_code(&fault(FaultCode::NotFound)), (start, 0)));
+        for shard in [ONE, OTHER] {
+            aside.failed(shard, by_code(&fault(FaultCode::NotFound)), (start, 0));
+        }
         assert_eq!(aside.campaigns_known(), [ONE.1, OTHER.1]);
         aside.forget(&[ONE.1]);
         assert_eq!(aside.now(start).campaigns.waiting, [OTHER.1]);
