@@ -368,6 +368,22 @@ fn what_another_queue_goes_on_with_is_not_removed_and_the_refusal_says_what_to_d
 }
 
 #[test]
+fn a_copy_of_the_queue_from_before_it_knew_all_shards_does_not_remove_what_the_queue_has_staged() {
+    let host = two_staged();
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    // As of copies from amid the planning of the one campaign, and from before that of the other.
+    let shards = |name: &str| format!("FROM shard WHERE campaign = (SELECT id FROM campaign WHERE name = '{name}')");
+    let (all, other) = (shards("all"), shards("other"));
+    rows.execute_batch(&format!("DELETE {all} AND id = (SELECT min(id) {all}); DELETE {other}")).unwrap();
+    for name in ["all", "other"] {
+        let refused = host.run(["job", "cancel", name]).finish();
+        assert!(refused.code != 0 && refused.stderr.contains("another queue has the campaign too"), "{refused}");
+    }
+    host.run(["job", "run", "--drain"]).finish();
+    assert_eq!(holders(&host.path("to")).len(), 2, "a mover does not remove it either");
+}
+
+#[test]
 fn a_target_set_cannot_have_a_campaign_appear_and_says_so_before_bytes_move() {
     let host = Host::new();
     plant(&host.path("ds"));

@@ -3,8 +3,8 @@
 //!
 //! In: a tree, and names with the facts by which they are known again. Out: each name where it was,
 //! or beneath the grace directory, `.longhaul/grace/LABEL`, under the same path. Removes no file,
-//! ever; of the directories that it made, those into which nothing came go at its end. Knows no
-//! plan, and not why a name goes.
+//! ever; of the directories that it made, those into which nothing came go at its end, unless
+//! another run has the same grace directory then. Knows no plan, and not why a name goes.
 //!
 //! - **GRACE-1**: a name goes only if it has the facts that were given, looked at right before its
 //!   rename; what turns out behind the rename to be something else goes back.
@@ -20,13 +20,14 @@ use std::sync::Arc;
 
 use longhaul_core::RelPath;
 use longhaul_core::limits::SET_DIR_NAME;
-use rustix::fs::{Mode, OFlags, fstat, openat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, statat};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{DiskError, ErrorKind, PathText};
 use crate::facts::{NameFacts, NameKind, facts_in};
 use crate::kernel::Kernel;
 use crate::shelf::{Shelf, ours_alone, shelf_name, stand_shelf};
+use crate::stat::place_of;
 use crate::tree::Tree;
 use crate::walk::{Dir, Walk};
 
@@ -122,7 +123,7 @@ impl Grace {
         self.need_sure()?;
         let ended = self.withdrawn(path, facts);
         let fresh = std::mem::take(&mut self.fresh);
-        if matches!(ended, Ok(Withdrawn::Moved)) {
+        if matches!(ended, Ok(Withdrawn::Moved | Withdrawn::MovedBefore)) {
             self.idle.remove(path);
         } else if self.idle.len() < IDLE_DIRS_MAX {
             self.idle.extend(fresh);
@@ -329,15 +330,32 @@ impl Grace {
     }
 }
 
+impl Grace {
+    /// Whether no other run has this grace directory, and none takes it before this is dropped. In
+    /// doubt another one has it, as where there are no locks.
+    fn is_alone(&self) -> bool {
+        let own = self.kept.root();
+        let is_locked = flock(own.as_ref(), FlockOperation::NonBlockingLockExclusive).is_ok();
+        is_locked && has_name(own.place(), (&self.above.all, self.above.label.as_bytes())) == Ok(true)
+    }
+
+    /// Whether a directory stands in the tree. If none does, one that is empty beneath the grace
+    /// directory may be what another run has moved there.
+    fn stands_in_tree(&self, path: &RelPath) -> bool {
+        let Ok((dir, name)) = self.tree.parent(path) else { return false };
+        matches!(facts_in(&dir, name), Ok(Some(found)) if found.kind == NameKind::Dir)
+    }
+}
+
 impl Drop for Grace {
     /// Removes the directories into which nothing came. The system refuses it of any other one.
     fn drop(&mut self) {
-        // What a crash would undo is not known then.
-        if self.unsure.is_some() {
+        // What a crash would undo is not known behind a sync that failed.
+        if self.unsure.is_some() || !self.is_alone() {
             return;
         }
         // What lies in a directory has a longer path, and comes behind it.
-        for path in self.idle.iter().rev() {
+        for path in self.idle.iter().rev().filter(|path| self.stands_in_tree(path)) {
             if let Ok((dir, name)) = self.kept.parent(path) {
                 let _ = dir.kernel().rmdirat(&dir, name);
             }
@@ -357,8 +375,29 @@ fn stand_grace(tree: &Tree, label: &str) -> Result<(OwnedFd, Vec<u8>, GraceAbove
     let all = own_dir((&shelf, &name), GRACE_NAME, kernel)?;
     let path = [&name, &b"/"[..], GRACE_NAME].concat();
     let own = own_dir((&all, &path), label.as_bytes(), kernel)?;
+    hold((&own, &all), label).map_err(|error| DiskError::call("lock", path.as_slice(), error))?;
     let above = GraceAbove { shelf, all, label: label.to_owned(), of_tree: tree.shelf() };
     Ok((own, [&path, &b"/"[..], label.as_bytes()].concat(), above))
+}
+
+/// Holds the directory of a label, beside other runs that do so. A run that ends removes it only
+/// if no other one holds it.
+///
+/// # Errors
+/// `NOENT` if such a run has removed it before.
+fn hold((own, all): (&OwnedFd, &OwnedFd), label: &str) -> Result<(), Errno> {
+    // Where there are no locks, nobody is alone, and nobody removes it.
+    let _ = retry_on_intr(|| flock(own, FlockOperation::LockShared));
+    if has_name(place_of(&fstat(own)?), (all, label.as_bytes()))? { Ok(()) } else { Err(Errno::NOENT) }
+}
+
+/// Whether the directory of this device and inode has a name in a directory.
+fn has_name(place: (u64, u64), (dir, name): (&OwnedFd, &[u8])) -> Result<bool, Errno> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(place_of(&found) == place),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Moves a name back to where it came from, if that is free.

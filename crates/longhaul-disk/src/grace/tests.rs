@@ -149,6 +149,46 @@ fn a_directory_that_goes_once_it_is_empty_stays_where_it_was_moved_to() {
 }
 
 #[test]
+fn a_run_that_moves_nothing_leaves_what_another_one_of_the_plan_has_open_and_the_last_one_removes_it() {
+    let (top, tree) = planted();
+    let (link, dir) = (facts(&tree, "l"), facts(&tree, "a/b"));
+    let [first, mut second, mut third] = [(); 3].map(|()| Grace::open(&tree, "x").expect("a grace directory"));
+    drop(first);
+    assert_eq!(second.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::NotEmpty);
+    drop(second);
+    assert!(kept(top.path(), "a/b").is_dir(), "the third run may be about to use it");
+    assert_eq!(third.withdraw(&path("l"), &link).expect("no error"), Withdrawn::Moved);
+    assert!(kept(top.path(), "l").is_symlink());
+    drop(third);
+    assert!(kept(top.path(), "l").is_symlink());
+
+    let runs = [(); 2].map(|()| Grace::open(&tree, "y").expect("a grace directory"));
+    drop(runs);
+    assert!(!top.path().join(".longhaul/grace/y").exists(), "the last one was alone");
+}
+
+#[test]
+fn an_empty_directory_that_one_run_has_moved_is_not_removed_by_another_one_that_could_not_before() {
+    let (top, tree) = planted();
+    let dir = facts(&tree, "a/b");
+    let [mut other, mut third] = [(); 2].map(|()| {
+        let mut run = Grace::open(&tree, "x").expect("a grace directory");
+        assert_eq!(run.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::NotEmpty);
+        run
+    });
+    fs::remove_file(top.path().join("a/b/f")).expect("somebody else removes it");
+    let dir = facts(&tree, "a/b");
+    let mut run = Grace::open(&tree, "x").expect("a grace directory");
+    assert_eq!(run.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::Moved);
+    drop(run);
+    assert_eq!(third.withdraw(&path("a/b"), &dir).expect("no error"), Withdrawn::MovedBefore);
+    drop(third);
+    other.sync().expect("synced");
+    drop(other);
+    assert!(kept(top.path(), "a/b").is_dir() && !top.path().join("a/b").exists());
+}
+
+#[test]
 fn a_run_makes_a_directory_once_more_that_another_one_has_removed_as_it_was_empty() {
     let (top, tree) = planted();
     fs::write(top.path().join("a/h"), "a third").expect("a file");

@@ -9,6 +9,7 @@
 mod dir;
 mod page;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ impl Shelf {
     /// As [`Shelf::lock_shard`].
     pub fn kept(&self, shard: ShardKey) -> Result<Option<KeptShowing>, DiskError> {
         self.one_dir()?.kept(&shard)
+    }
+
+    /// The shards of a campaign on which claims are kept at this moment. Takes no lock and makes
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Shelf::lock_shard`].
+    pub fn kept_shards(&self, campaign: [u8; 16]) -> Result<BTreeSet<u64>, DiskError> {
+        self.one_dir()?.kept_shards(&campaign)
     }
 
     /// Locks a shard as soon as nobody else has it, and reads what is kept on it.

@@ -5,6 +5,7 @@
 //! out. Out: whether a session has it; whether another queue goes on with it; and its removal. It
 //! knows no queue and no connections: what is staged at a daemon is that one's to look after.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use longhaul_core::{DatasetName, Fault, ShardClaim};
@@ -32,6 +33,7 @@ pub struct IdleCampaignStage {
     stage: IdleStage,
     /// The shelf of the directory, which keeps the claims of shards.
     shelf: Shelf,
+    campaign: [u8; 16],
 }
 
 /// Looks for what a campaign has staged as this user in a directory of this host. It makes nothing.
@@ -48,12 +50,21 @@ pub fn find_campaign_stage(dir: &Path, name: &DatasetName, campaign: [u8; 16]) -
         FoundStage::InUse => CampaignStage::InUse,
         FoundStage::Idle(stage) => {
             let shelf = FsTarget::open(dir, DirectMode::Buffered)?.shelf().clone();
-            CampaignStage::Idle(IdleCampaignStage { stage, shelf })
+            CampaignStage::Idle(IdleCampaignStage { stage, shelf, campaign })
         }
     })
 }
 
 impl IdleCampaignStage {
+    /// The shards of the campaign on which the directory keeps claims. A queue that does not know
+    /// one of them did not give out all that are kept.
+    ///
+    /// # Errors
+    /// The fault of claims that cannot be read.
+    pub fn kept_shards(&self) -> Result<BTreeSet<u64>, Fault> {
+        Ok(self.shelf.kept_shards(self.campaign)?)
+    }
+
     /// The first of these claims that the directory keeps a newer one of: a queue that gave out
     /// other claims moves the campaign too. `None`: the queue of these claims gave out all that are
     /// kept.
@@ -109,6 +120,7 @@ mod tests {
         drop(stage);
         let found = find_campaign_stage(scratch.path(), &name, campaign).expect("looked at");
         let CampaignStage::Idle(idle) = found else { panic!("it is staged") };
+        assert_eq!(idle.kept_shards().expect("read"), [3].into());
         let other = |fence, id| ShardClaim { fence, id: [id; 16], ..shown };
         for (claim, is_overtaken) in [
             (shown, false),

@@ -54,7 +54,8 @@ fn shard_of(rows: &mut dyn Rows, id: ShardId) -> Result<Shard, JobsError> {
 
 /// The progress of a claim: files that stand, and bytes that became durable. A shard that came
 /// farther has not lapsed or broken anything since, and its link carries something. A commit comes
-/// farther when it has read more than in any claim before.
+/// farther when it has read more than in any claim before; its link is well as soon as it reads
+/// anything, unless it pauses, for a failure that came since this claim was given.
 fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, moved: u64) {
     let (done_before, moved_before) = (shard.done, shard.news.moved);
     shard.done = done_before.max_of_each(done);
@@ -62,6 +63,8 @@ fn advance((shard, link): (&mut Shard, &mut Link), now: Micros, done: Amount, mo
     let bytes = shard.news.moved - moved_before;
     if bytes > 0 || shard.done != done_before {
         (shard.tries.lapses, shard.tries.breaks) = (0, 0);
+        link.back_off = BackOff::default();
+    } else if shard.part.is_commit() && moved > 0 && !link.pauses(now) {
         link.back_off = BackOff::default();
     }
     // A commit reads where the files are staged: nothing passes the link.

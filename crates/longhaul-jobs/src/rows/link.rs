@@ -78,12 +78,16 @@ impl Link {
     /// The allowance for a campaign's shards at a time, and movers on it: nothing while it is not
     /// open or pauses, and one mover alone until something went well after a failure.
     pub fn allowance(&self, campaign: &Calendar, now: Micros) -> (Allowance, u32) {
-        let pauses = self.back_off.failures > 0 && !Due::at(now, PAUSE_MAX).has_passed(self.back_off.until);
         let movers = if self.back_off.failures > 0 { self.movers.min(1) } else { self.movers };
-        if self.state != LinkState::Open || pauses {
+        if self.state != LinkState::Open || self.pauses(now) {
             return (Allowance::Closed, movers);
         }
         (self.rate_at(now).and(campaign.at(now)), movers)
+    }
+
+    /// Whether it pauses at a time, behind a failure.
+    pub(crate) fn pauses(&self, now: Micros) -> bool {
+        self.back_off.failures > 0 && !Due::at(now, PAUSE_MAX).has_passed(self.back_off.until)
     }
 
     /// The rate at a time by the link's own limit and calendar, whatever its state.
@@ -93,8 +97,7 @@ impl Link {
 
     /// A session over it failed. Failures within a pause are those of the same outage.
     pub fn fail(&mut self, now: Micros, chance: u64) {
-        let pauses = self.back_off.failures > 0 && !Due::at(now, PAUSE_MAX).has_passed(self.back_off.until);
-        if !pauses {
+        if !self.pauses(now) {
             self.back_off.failures = self.back_off.failures.saturating_add(1);
             self.back_off.until = now.plus(link_pause(self.back_off.failures, chance));
         }

@@ -55,11 +55,12 @@ fn stage_of(campaign: &Campaign) -> Option<(PathBuf, DatasetName)> {
 
 /// Removes what a cancelled campaign has staged here as this user. `page` gives pages of its
 /// shards, each in a transaction of its own ([`page_of`]). A mover's claim keeps it, as that may
-/// begin a session yet; so does a claim at the destination that this queue did not give out.
+/// begin a session yet; so does a claim at the destination that this queue did not give out. Where
+/// the destination keeps none, nothing shows who has staged it, and it stays.
 ///
 /// # Errors
 /// Those of the queue, and of the disk; a fault of code superseded if another queue has the
-/// campaign too.
+/// campaign too, or may have it.
 pub fn discard_staged(
     campaign: &Campaign,
     page: &mut dyn FnMut((ShardKind, ShardId)) -> Result<ShardPage, JobsError>,
@@ -77,17 +78,26 @@ pub fn discard_staged(
         CampaignStage::InUse => return Ok(Discarded::InUse),
         CampaignStage::Idle(idle) => idle,
     };
+    let mut kept = idle.kept_shards()?;
+    if kept.is_empty() {
+        return Err(unclaimed(campaign));
+    }
     for kind in ShardKind::ALL {
         let mut after = ShardId(0);
         loop {
             let (shards, _) = read((kind, after))?;
             let Some(last) = shards.last() else { break };
             after = last.id;
+            shards.iter().for_each(|shard| _ = kept.remove(&shard.id.0));
             let claims: Vec<ShardClaim> = shards.iter().map(|shard| claim_of(campaign, shard)).collect();
             if let Some(claim) = idle.overtaken(&claims)? {
-                return Err(of_another_queue(campaign, &claim));
+                return Err(of_another_queue(campaign, claim.shard));
             }
         }
+    }
+    // A queue of which this one is an older copy has planned it.
+    if let Some(shard) = kept.first() {
+        return Err(of_another_queue(campaign, *shard));
     }
     idle.remove().map(Discarded::Removed)
 }
@@ -105,13 +115,20 @@ fn claim_of(campaign: &Campaign, shard: &Shard) -> ShardClaim {
     ShardClaim { campaign: campaign.key.0, shard: shard.id.0, fence: shard.claim.fence.0, id: shard.claim.id.0 }
 }
 
-fn of_another_queue(campaign: &Campaign, claim: &ShardClaim) -> Fault {
-    let message = format_args!(
-        "what the campaign '{}' has staged is not removed: the destination keeps a claim on shard {} that this queue \
-         did not give out, so that another queue has the campaign too",
-        PlainText::from(campaign.name.as_str()),
-        claim.shard
-    );
+fn of_another_queue(campaign: &Campaign, shard: u64) -> Fault {
+    let why = "that this queue did not give out, so that another queue has the campaign too";
+    stays(campaign, format_args!("the destination keeps a claim on shard {shard} {why}"))
+}
+
+/// The fault of a stage where no claims are kept: its file system has no locks, or it stands for so
+/// long that they went.
+fn unclaimed(campaign: &Campaign) -> Fault {
+    stays(campaign, "the destination keeps no claims of the campaign, so that another queue may have it too")
+}
+
+fn stays(campaign: &Campaign, why: impl std::fmt::Display) -> Fault {
+    let name = PlainText::from(campaign.name.as_str());
+    let message = format_args!("what the campaign '{name}' has staged is not removed: {why}");
     let fault = Fault::new(FaultCode::Superseded, Blame::Local, message);
     fault.hint_in_words("if no other queue goes on with it, remove the directory '.longhaul-dataset-*' by hand")
 }

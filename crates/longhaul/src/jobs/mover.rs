@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim_among, lead, resign, schedule_among};
-use longhaul_jobs::{CampaignId, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -286,7 +286,7 @@ impl Mover {
     async fn claim(&self) -> Result<Claimed, JobsError> {
         let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
-        let served = self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All);
+        let served = self.served();
         let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
         let (aside, names) = (self.aside.now(Instant::now()), self.orders.names.clone());
         let admitting = Arc::clone(&self.admitting);
@@ -322,6 +322,11 @@ impl Mover {
         claimed
     }
 
+    /// The sites that it can move between.
+    fn served(&self) -> SitesServed {
+        self.keys.as_ref().map_or(SitesServed::ThisHost, |_| SitesServed::All)
+    }
+
     /// A leader's turn, if it leads. A store that does not answer is told of by those who claim.
     async fn schedule(&self) {
         let who = self.id;
@@ -334,6 +339,28 @@ impl Mover {
         if let Err(error) = turn.await {
             tracing::debug!(%error, "the leader's turn failed");
         }
+        self.forget_ended().await;
+    }
+
+    /// Forgets the faults of campaigns that do not run any more: a mover may run for ever.
+    async fn forget_ended(&self) {
+        let known = self.aside.campaigns_known();
+        if known.is_empty() {
+            return;
+        }
+        let ended = self.queue.transact(move |rows| {
+            let mut ended = Vec::new();
+            for &id in &known {
+                let runs = match rows.campaign(id) {
+                    Err(error) if error.is_of_rows() => false,
+                    found => found?.is_some_and(|campaign| campaign.state == CampaignState::Running),
+                };
+                ended.extend((!runs).then_some(id));
+            }
+            Ok(ended)
+        });
+        // They are asked for again at the next turn if the store does not answer.
+        self.aside.forget(&ended.await.unwrap_or_default());
     }
 }
 

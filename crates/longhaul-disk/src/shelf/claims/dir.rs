@@ -7,6 +7,7 @@
 //! dies gives its locks back. A page is read through a directory that was opened anew, so that NFS
 //! asks its server which file has the name now.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -81,6 +82,15 @@ impl ShelfDir {
     pub(super) fn kept(&self, shard: &ShardKey) -> Result<Option<KeptShowing>, DiskError> {
         let page = self.page(PageKey::of(shard))?;
         Ok(page.and_then(|page| page.kept.get(&shard.shard).copied()))
+    }
+
+    /// The shards of a campaign on which a showing is kept.
+    pub(super) fn kept_shards(&self, campaign: &[u8; 16]) -> Result<BTreeSet<u64>, DiskError> {
+        let mut shards = BTreeSet::new();
+        for key in self.pages()?.into_iter().filter(|page| page.campaign == *campaign) {
+            shards.extend(self.page(key)?.into_iter().flat_map(|page| page.kept.into_keys()));
+        }
+        Ok(shards)
     }
 
     /// Keeps a showing, durably. If it fails, either one may be kept.

@@ -66,6 +66,10 @@ fn a_claim_is_kept_for_every_other_process_and_shards_side_by_side_do_not_meet()
     assert_eq!(here.lock_shard(beside, PATIENCE).expect("free").kept().map(|kept| kept.fence), Some(9));
     here.remove_if_empty();
     assert_eq!(claim(&there), Some((5, 1, 8)), "a shelf with claims stays");
+    let far = ShardKey { shard: 7000, ..SHARD };
+    here.lock_shard(far, PATIENCE).expect("free").keep((1, [2; 16], [3; 16]), OWNER).expect("kept");
+    assert_eq!(there.kept_shards(SHARD.campaign).expect("listed"), [300, 301, 7000].into());
+    assert!(there.kept_shards([0; 16]).expect("listed").is_empty(), "they are another campaign's");
     assert!(here.list().expect("a shelf").is_empty(), "and none of them is a journal");
 }
 

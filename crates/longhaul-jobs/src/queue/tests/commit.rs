@@ -246,6 +246,21 @@ fn a_commit_that_is_lost_is_held_unless_it_has_read_more_than_before() {
 }
 
 #[test]
+fn a_commit_that_reads_again_what_it_had_read_shows_that_its_link_is_well() {
+    let (mut bench, _) = Bench::dataset(1);
+    let granted = bench.must_claim();
+    bench.finish(&granted, 10, Outcome::Through(vec![]));
+    assert_eq!(breaks(&mut bench, 1000, FaultCode::Lost), ShardState::Planned);
+    assert_eq!(bench.link().back_off.failures, 1);
+    bench.pass(3600);
+    let commit = bench.must_claim();
+    bench.beat_moved(&commit, 0);
+    assert_eq!(bench.link().back_off.failures, 1, "it has read nothing yet");
+    bench.beat_moved(&commit, 1);
+    assert_eq!(bench.link().back_off.failures, 0, "others may move over it");
+}
+
+#[test]
 fn a_commit_that_may_not_use_a_name_is_held_at_once_and_no_link_closes_for_it() {
     let (mut bench, campaign) = Bench::dataset(1);
     let granted = bench.must_claim();

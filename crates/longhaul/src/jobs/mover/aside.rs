@@ -58,7 +58,7 @@ pub(super) struct AsideKeys<K> {
 
 /// The extent of a fault of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FaultExtent {
+pub(super) enum FaultExtent {
     /// The shards of one campaign would meet it.
     Campaign,
     /// All shards that go from this host over the link would.
@@ -66,12 +66,12 @@ enum FaultExtent {
 }
 
 impl FaultExtent {
-    /// The extent of a fault by its code. A file or directory of this host that is missing, or may
-    /// not be used, and a disk that cannot be read or written are what a campaign names: its
-    /// source, its place, its manifest or its key; and an owner or a key that is refused is that of
-    /// a campaign. Whatever else a host is short of it lacks for each campaign: memory, open files,
-    /// room, or the queue.
-    const fn of(code: FaultCode) -> FaultExtent {
+    /// The extent of a fault by its code, where nothing else tells. A file or directory of this
+    /// host that is missing, or may not be used, and a disk that cannot be read or written are what
+    /// a campaign names: its source, its place, its manifest or its key; and an owner or a key that
+    /// is refused is that of a campaign. Whatever else a host is short of it lacks for each
+    /// campaign: memory, open files or room.
+    pub(super) const fn of(code: FaultCode) -> FaultExtent {
         match code {
             FaultCode::Denied | FaultCode::NotFound | FaultCode::Io | FaultCode::ReadOnly | FaultCode::TargetFailed => {
                 FaultExtent::Campaign
@@ -89,8 +89,13 @@ impl HostAside {
 
     /// Takes a fault of this host, met by a shard of a link and of a campaign. Whichever of both it
     /// is about waits for 10 s to 10 min, doubled each time.
-    pub(super) fn failed(&self, (link, campaign): (LinkId, CampaignId), fault: &Fault, at: (Instant, u64)) {
-        match FaultExtent::of(fault.code) {
+    pub(super) fn failed(
+        &self,
+        (link, campaign): (LinkId, CampaignId),
+        (fault, extent): (&Fault, FaultExtent),
+        at: (Instant, u64),
+    ) {
+        match extent {
             FaultExtent::Campaign => self.campaigns.failed(campaign, fault, at),
             FaultExtent::Link => self.links.failed(link, fault, at),
         }
@@ -100,6 +105,16 @@ impl HostAside {
     pub(super) fn well(&self, (link, campaign): (LinkId, CampaignId)) {
         self.links.well(link);
         self.campaigns.well(campaign);
+    }
+
+    /// The campaigns of which a fault is known.
+    pub(super) fn campaigns_known(&self) -> Vec<CampaignId> {
+        self.campaigns.entries().keys().copied().collect()
+    }
+
+    /// Forgets the faults of campaigns.
+    pub(super) fn forget(&self, campaigns: &[CampaignId]) {
+        self.campaigns.entries().retain(|id, _| !campaigns.contains(id));
     }
 
     /// The links and campaigns that are left alone.
@@ -176,6 +191,11 @@ mod tests {
         Fault::new(code, Blame::Local, "it failed")
     }
 
+    /// The same fault, with the extent that its code has.
+    fn by_code(fault: &Fault) -> (&Fault, FaultExtent) {
+        (fault, FaultExtent::of(fault.code))
+    }
+
     fn is_nothing(now: &AsideNow) -> bool {
         now.links.waiting.is_empty() && now.campaigns.waiting.is_empty()
     }
@@ -190,24 +210,24 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let waits = |seconds| aside.now(at(seconds)).links.waiting == [ILL];
         assert!(is_nothing(&aside.now(start)));
-        aside.failed(ONE, &exhausted(), (start, 0));
+        aside.failed(ONE, by_code(&exhausted()), (start, 0));
         assert!(waits(9) && !waits(10));
         // A shard of another campaign that was moved beside the first one.
-        aside.failed(OTHER, &exhausted(), (at(9), 0));
+        aside.failed(OTHER, by_code(&exhausted()), (at(9), 0));
         assert!(!waits(10), "it is the same fault");
-        aside.failed(ONE, &exhausted(), (at(10), 0));
+        aside.failed(ONE, by_code(&exhausted()), (at(10), 0));
         assert!(waits(29) && !waits(30));
-        (3..100).for_each(|n| aside.failed(ONE, &exhausted(), (at(n * 1000), 0)));
+        (3..100).for_each(|n| aside.failed(ONE, by_code(&exhausted()), (at(n * 1000), 0)));
         assert!(waits(99_599) && !waits(99_600), "for 10 min, and it is never given up");
         aside.well(OTHER);
-        aside.failed(ONE, &exhausted(), (at(200_000), 0));
+        aside.failed(ONE, by_code(&exhausted()), (at(200_000), 0));
         assert!(!waits(200_010), "it begins anew behind a shard that went well");
     }
 
     #[test]
     fn a_link_is_given_up_behind_so_many_faults_in_a_row_unless_something_went_well() {
         let (aside, start) = (HostAside::new(Some(3)), Instant::now());
-        let fails = |n: u64| aside.failed(ONE, &exhausted(), (start + Duration::from_secs(n * 1000), 0));
+        let fails = |n: u64| aside.failed(ONE, by_code(&exhausted()), (start + Duration::from_secs(n * 1000), 0));
         let links = || aside.now(start + Duration::from_secs(1_000_000)).links;
         (0..2).for_each(fails);
         aside.well(ONE);
@@ -224,12 +244,12 @@ mod tests {
         let start = Instant::now();
         for code in [FaultCode::NotFound, FaultCode::Denied, FaultCode::Io, FaultCode::ReadOnly] {
             let aside = HostAside::new(Some(2));
-            aside.failed(ONE, &fault(code), (start, 0));
+            aside.failed(ONE, by_code(&fault(code)), (start, 0));
             let now = aside.now(start);
             assert_eq!((now.links.waiting, now.campaigns.waiting), (vec![], vec![ONE.1]), "{code:?}");
             // Whatever the other one moves says nothing of the first.
             aside.well(OTHER);
-            aside.failed(ONE, &fault(code), (start + Duration::from_secs(10), 0));
+            aside.failed(ONE, by_code(&fault(code)), (start + Duration::from_secs(10), 0));
             let now = aside.now(start + Duration::from_secs(1_000_000));
             assert_eq!((now.links.given_up, now.campaigns.given_up), (vec![], vec![ONE.1]), "{code:?}");
             assert_eq!(aside.fault((&[ILL], &[ONE.1])), Some(fault(code)));
@@ -240,10 +260,29 @@ mod tests {
     }
 
     #[test]
+    fn the_fault_of_one_campaign_is_forgotten_and_no_other_one() {
+        let (aside, start) = (HostAside::new(None), Instant::now());
+        for shard in [ONE, OTHER] {
+            aside.failed(shard, by_code(&fault(FaultCode::NotFound)), (start, 0));
+        }
+        assert_eq!(aside.campaigns_known(), [ONE.1, OTHER.1]);
+        aside.forget(&[ONE.1]);
+        assert_eq!(aside.now(start).campaigns.waiting, [OTHER.1]);
+    }
+
+    #[test]
+    fn whatever_code_a_key_of_one_campaign_fails_with_its_link_is_not_left_alone() {
+        let (aside, start) = (HostAside::new(None), Instant::now());
+        aside.failed(ONE, (&fault(FaultCode::Usage), FaultExtent::Campaign), (start, 0));
+        let now = aside.now(start);
+        assert_eq!((now.links.waiting, now.campaigns.waiting), (vec![], vec![ONE.1]));
+    }
+
+    #[test]
     fn what_a_host_is_short_of_it_lacks_for_each_campaign_of_the_link() {
         for code in [FaultCode::Exhausted, FaultCode::NoSpace, FaultCode::Busy, FaultCode::Internal] {
             let (aside, start) = (HostAside::new(None), Instant::now());
-            aside.failed(ONE, &fault(code), (start, 0));
+            aside.failed(ONE, by_code(&fault(code)), (start, 0));
             let now = aside.now(start);
             assert_eq!((now.links.waiting, now.campaigns.waiting), (vec![ILL], vec![]), "{code:?}");
         }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use longhaul_core::filter::Filter;
 use longhaul_core::{Blame, Fault, FaultCode, RelPath};
 use longhaul_engine::{CampaignFiles, Settings};
-use longhaul_jobs::queue::{BreakPlace, Granted};
+use longhaul_jobs::queue::Granted;
 use longhaul_manifest::{Item, ItemKind, Items, Sealed};
 
 use super::Mover;
 use super::session::{Unprepared, Work, admit_ground, blocking, credentials_of, of_shard};
 use super::tally::Tally;
-use crate::jobs::faults::{fault_of_jobs, fault_of_manifest};
+use crate::jobs::faults::fault_of_manifest;
 use crate::jobs::spec::CampaignSpec;
 
 /// Reads what the commit is. Its manifests are read whole once, and compared with what was planned.
@@ -26,8 +26,8 @@ pub(super) async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Un
     let job = spec.commit().ok_or_else(missing)?.cataloguing(mover.catalogue.clone());
     let (admitting, campaign) = (Arc::clone(&mover.admitting), granted.campaign.clone());
     let read = mover.queue.transact(move |rows| Ok((rows.segments(campaign.id)?, admitting.admit(rows, &campaign)?)));
-    let (segments, admitted) = read.await.map_err(|error| fault_of_jobs(&error))?;
-    let roots = admitted.map_err(|fault| Unprepared { fault, at: BreakPlace::Host })?;
+    let (segments, admitted) = read.await.map_err(|error| Unprepared::of_queue(&error))?;
+    let roots = admitted.map_err(Unprepared::of_campaign)?;
     let (shelf, key, sources) = (mover.shelf.clone(), granted.campaign.key, spec.sources.len());
     let manifests = blocking(move || shelf.whole((key, roots.as_deref()), &segments, sources)).await??;
     let credentials = credentials_of(mover, &spec).await?;

@@ -6,11 +6,11 @@
 //! are not trusted, or in a place that this mover does not serve, is left alone. Must not know how
 //! anything is staged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::FaultCode;
+use longhaul_core::{Fault, FaultCode};
 use longhaul_jobs::{Campaign, CampaignId, CampaignState, JobsError, Rows, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -31,14 +31,23 @@ pub(super) enum DiscardPhase {
     Ending,
 }
 
+/// The cancelled campaigns that a mover has looked at.
+#[derive(Debug, Default)]
+struct LookedAt {
+    /// Nothing is staged of them here any more.
+    through: BTreeSet<CampaignId>,
+    /// The fault that was told last of each that could not be removed.
+    told: BTreeMap<CampaignId, FaultCode>,
+}
+
 impl Mover {
     /// Removes what cancelled campaigns have staged here until the phase says that it is enough,
     /// and once more then.
     pub(super) async fn discard_cancelled(self: Arc<Self>, mut phase: watch::Receiver<DiscardPhase>) {
-        let mut through = BTreeSet::new();
+        let mut looked_at = LookedAt::default();
         loop {
             let now = *phase.borrow_and_update();
-            self.discard_once(&mut through).await;
+            self.discard_once(&mut looked_at).await;
             if now == DiscardPhase::Ending {
                 return;
             }
@@ -50,12 +59,13 @@ impl Mover {
         }
     }
 
-    /// Looks at each cancelled campaign that is not `through` yet.
-    async fn discard_once(&self, through: &mut BTreeSet<CampaignId>) {
-        let (known, orders) = (through.clone(), self.orders.clone());
+    /// Looks at each cancelled campaign that is not through yet. Forgets those that are gone.
+    async fn discard_once(&self, looked_at: &mut LookedAt) {
+        let (known, orders) = (looked_at.through.clone(), self.orders.clone());
         let cancelled = self.queue.transact(move |rows| {
             let mut cancelled = Vec::new();
-            let mut ids = rows.campaign_ids()?;
+            let all = rows.campaign_ids()?;
+            let mut ids = all.clone();
             ids.retain(|id| !known.contains(id) && orders.campaign.is_none_or(|only| only == *id));
             for id in ids {
                 let Some(campaign) = cancelled_of(rows, id)? else { continue };
@@ -64,41 +74,46 @@ impl Mover {
                     cancelled.push(campaign);
                 }
             }
-            Ok(cancelled)
+            Ok((cancelled, all))
         });
         // A store that does not answer is told of by those who claim.
-        for campaign in cancelled.await.unwrap_or_default() {
+        let Ok((cancelled, all)) = cancelled.await else { return };
+        looked_at.through.retain(|id| all.contains(id));
+        looked_at.told.retain(|id, _| all.contains(id));
+        for campaign in cancelled {
             let id = campaign.id;
-            if self.discard(campaign).await != Discarded::InUse {
-                through.insert(id);
+            match self.discard(campaign).await {
+                Ok(Discarded::InUse) => {}
+                Ok(Discarded::Nothing | Discarded::Removed(_)) => _ = looked_at.through.insert(id),
+                // It is tried again, as the next look may go well.
+                Err(fault) => {
+                    if looked_at.told.insert(id, fault.code) != Some(fault.code) {
+                        self.observer.trouble(&fault);
+                    }
+                }
             }
         }
     }
 
-    /// Removes what one of them has staged. What cannot be removed is told once, and left to the
-    /// next mover, or to a user.
-    async fn discard(&self, campaign: Campaign) -> Discarded {
+    /// Removes what one of them has staged.
+    ///
+    /// # Errors
+    /// Those of [`discard_staged`].
+    async fn discard(&self, campaign: Campaign) -> Result<Discarded, Fault> {
         let commit = CampaignSpec::decode(&campaign.spec).ok().and_then(|spec| spec.commit());
-        let Some(job) = commit else { return Discarded::Nothing };
+        let Some(job) = commit else { return Ok(Discarded::Nothing) };
         if admit_ground(self, &job).await.is_err() {
-            return Discarded::Nothing;
+            return Ok(Discarded::Nothing);
         }
         let (queue, id) = (self.queue.clone(), campaign.id);
         let discarding =
             blocking(move || discard_staged(&campaign, &mut |at| queue.store().transact(|rows| page_of(rows, id, at))));
-        match discarding.await.and_then(|discarded| discarded) {
-            Ok(discarded) => {
-                if let Discarded::Removed(removed) = discarded {
-                    let (files, bytes) = (removed.files, removed.bytes);
-                    tracing::info!(campaign = id.0, files, bytes, "what a cancelled campaign had staged is removed");
-                }
-                discarded
-            }
-            Err(fault) => {
-                self.observer.trouble(&fault);
-                Discarded::Nothing
-            }
+        let discarded = discarding.await??;
+        if let Discarded::Removed(removed) = discarded {
+            let (files, bytes) = (removed.files, removed.bytes);
+            tracing::info!(campaign = id.0, files, bytes, "what a cancelled campaign had staged is removed");
         }
+        Ok(discarded)
     }
 }
 

@@ -9,7 +9,7 @@ use longhaul_core::Fault;
 use longhaul_jobs::CampaignState;
 use longhaul_jobs::queue::AdmitAll;
 
-use super::Mover;
+use super::{Mover, links_of};
 use crate::jobs::faults::fault_of_jobs;
 use crate::jobs::queue::is_drained;
 
@@ -34,14 +34,15 @@ impl Mover {
         if links.is_empty() && campaigns.is_empty() {
             return Ok(());
         }
+        let (names, served) = (self.orders.names.clone(), self.served());
         let left = self.queue.transact(move |rows| {
             let (mut left, mut left_of) = (Vec::new(), Vec::new());
             for &link in &links {
                 left.extend((!is_drained(rows, campaign, &[link], &AdmitAll)?).then_some(link));
             }
-            let all: Vec<_> = rows.links()?.iter().map(|link| link.id).collect();
+            let own = links_of(rows, (campaign, &names), served)?;
             for &id in &campaigns {
-                left_of.extend((!is_drained(rows, Some(id), &all, &AdmitAll)?).then_some(id));
+                left_of.extend((!is_drained(rows, Some(id), &own, &AdmitAll)?).then_some(id));
             }
             Ok((left, left_of))
         });

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::aside::FaultExtent;
 use super::claim::{Begun, ClaimInHand, ClaimShowing, ClaimStep};
 use super::digests::DigestKeeper;
 use super::faulted::{code_of, has_outlasted_grant, own_place, place_of};
@@ -83,8 +84,9 @@ async fn move_leased(
         false => prepare(mover, granted).await,
     };
     let MoveEnd { tally, outcome, unclaimed } = match prepared {
-        Err(Unprepared { fault, at }) => {
-            let outcome = broken((mover, of_shard(granted)), (&fault, fault.code), (at, false));
+        Err(Unprepared { fault, at, extent }) => {
+            set_aside((mover, of_shard(granted)), (&fault, extent), at);
+            let outcome = Outcome::Broken { code: fault.code, at, welcome: false };
             MoveEnd { tally: None, outcome: Some(outcome), unclaimed: false }
         }
         Ok(work) => {
@@ -155,14 +157,29 @@ pub(super) struct Unprepared {
     pub(super) fault: Fault,
     /// The place of it.
     pub(super) at: BreakPlace,
+    /// What else meets it, if the place is this host.
+    pub(super) extent: FaultExtent,
+}
+
+impl Unprepared {
+    /// What this host has not or does not trust of one campaign, and others may: its key, a place,
+    /// or its owner.
+    pub(super) fn of_campaign(fault: Fault) -> Unprepared {
+        Unprepared { fault, at: BreakPlace::Host, extent: FaultExtent::Campaign }
+    }
+
+    /// A queue that does not answer here, or rows of a campaign that make no sense.
+    pub(super) fn of_queue(error: &JobsError) -> Unprepared {
+        let extent = if error.is_of_rows() { FaultExtent::Campaign } else { FaultExtent::Link };
+        Unprepared { extent, ..fault_of_jobs(error).into() }
+    }
 }
 
 impl From<Fault> for Unprepared {
-    /// The place of a fault of the manifest, the campaign's row or the queue, as this host has
-    /// them.
+    /// The place of a fault of the manifest or the campaign's row, as this host has them.
     fn from(fault: Fault) -> Unprepared {
-        let at = own_place(&fault);
-        Unprepared { fault, at }
+        let (at, extent) = (own_place(&fault), FaultExtent::of(fault.code));
+        Unprepared { fault, at, extent }
     }
 }
 
@@ -171,19 +188,14 @@ pub(super) fn of_shard(granted: &Granted) -> (LinkId, CampaignId) {
     (granted.shard.link, granted.shard.campaign)
 }
 
-/// The outcome of a fault that ended a shard's transfers, which is told. If this host is ill, it
-/// leaves the shard's link or campaign alone for a while.
-fn broken(
-    (mover, of): (&Mover, (LinkId, CampaignId)),
-    (fault, code): (&Fault, FaultCode),
-    (at, welcome): (BreakPlace, bool),
-) -> Outcome {
+/// Tells of a fault that ended a shard's transfers, or kept them from beginning. If this host is
+/// ill, it leaves the shard's link or campaign alone for a while.
+fn set_aside((mover, of): (&Mover, (LinkId, CampaignId)), (fault, extent): (&Fault, FaultExtent), at: BreakPlace) {
     mover.observer.trouble(fault);
     if at == BreakPlace::Host {
         let chance = random().map_or(0, u64::from_ne_bytes);
-        mover.aside.failed(of, fault, (std::time::Instant::now(), chance));
+        mover.aside.failed(of, (fault, extent), (std::time::Instant::now(), chance));
     }
-    Outcome::Broken { code, at, welcome }
 }
 
 /// Reads what the shard is, and leaves out files whose source is another one by now.
@@ -193,8 +205,8 @@ async fn prepare(mover: &Mover, granted: &Granted) -> Result<Work, Unprepared> {
     let (admitting, campaign) = (Arc::clone(&mover.admitting), granted.campaign.clone());
     // What was signed may be another thing by now: the segment is read together with it.
     let read = mover.queue.transact(move |rows| Ok((segment_of(rows, &shard)?, admitting.admit(rows, &campaign)?)));
-    let (segment, admitted) = read.await.map_err(|error| fault_of_jobs(&error))?;
-    let roots = admitted.map_err(|fault| Unprepared { fault, at: BreakPlace::Host })?;
+    let (segment, admitted) = read.await.map_err(|error| Unprepared::of_queue(&error))?;
+    let roots = admitted.map_err(Unprepared::of_campaign)?;
     let (shelf, part) = (mover.shelf.clone(), granted.shard.part);
     let listing = blocking(move || shelf.listing((key, roots.as_deref()), &segment, part)).await??;
     let mut items = listing.items;
@@ -218,8 +230,7 @@ pub(super) async fn credentials_of(mover: &Mover, spec: &CampaignSpec) -> Result
         Some(ring) if spec.needs_key() => {
             let (ring, keys) = (Arc::clone(ring), spec.keys.clone());
             // Whatever is wrong with a key of this host, others may have theirs.
-            let of_host = |fault| Unprepared { fault, at: BreakPlace::Host };
-            blocking(move || ring.credentials(&keys)).await?.map(Some).map_err(of_host)
+            blocking(move || ring.credentials(&keys)).await?.map(Some).map_err(Unprepared::of_campaign)
         }
         _ => Ok(None),
     }
@@ -228,8 +239,7 @@ pub(super) async fn credentials_of(mover: &Mover, spec: &CampaignSpec) -> Result
 /// Refuses places of this host that this mover does not serve. Another host may serve them.
 pub(super) async fn admit_ground(mover: &Mover, job: &Job) -> Result<(), Unprepared> {
     let (ground, asked) = (mover.orders.ground.clone(), job.clone());
-    let of_ground = |fault| Unprepared { fault, at: BreakPlace::Host };
-    blocking(move || ground.admit(&asked)).await?.map_err(of_ground)
+    blocking(move || ground.admit(&asked)).await?.map_err(Unprepared::of_campaign)
 }
 
 fn segment_of(rows: &mut dyn Rows, shard: &longhaul_jobs::Shard) -> Result<Segment, JobsError> {
@@ -363,7 +373,8 @@ async fn conclude(work: &Work, ended: Option<(&Mover, Fault)>) -> Outcome {
     if let Some((mover, fault)) = ended {
         let code = code_of(&fault);
         let at = place_of(&work.job, &fault);
-        return broken((mover, work.of), (&fault, code), (at, figures.is_welcome));
+        set_aside((mover, work.of), (&fault, FaultExtent::of(fault.code)), at);
+        return Outcome::Broken { code, at, welcome: figures.is_welcome };
     }
     if figures.is_unheard {
         // It is not known which of the files that are open stand.
