@@ -29,6 +29,9 @@ struct FleetOptions {
     /// Only these cells [default: all]
     #[arg(long, value_name = "CELL", value_delimiter = ',')]
     cells: Vec<Cell>,
+    /// Files that are moved, over both daemons [default: 1000000, with --quick 20000]
+    #[arg(long, value_name = "N")]
+    files: Option<u64>,
 }
 
 /// A part of the bench.
@@ -45,7 +48,7 @@ enum Cell {
 }
 
 fn main() -> Result<()> {
-    let FleetOptions { all: options, cells } = <FleetOptions as Parser>::parse();
+    let FleetOptions { all: options, cells, files } = <FleetOptions as Parser>::parse();
     if !options.is_bench() {
         return Ok(());
     }
@@ -60,7 +63,7 @@ fn main() -> Result<()> {
         claims::run(&bench)?;
     }
     if is_wanted(Cell::Fleet) || is_wanted(Cell::Alone) {
-        let ground = moved::Ground::new(&bench, &longhaul)?;
+        let ground = moved::Ground::new(&bench, &longhaul, files)?;
         if is_wanted(Cell::Fleet) {
             ground.fleet()?;
         }

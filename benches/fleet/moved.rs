@@ -19,6 +19,7 @@ use crate::postgres::Postgres;
 
 const MOVERS: usize = 10;
 const FILE_BYTES: usize = 4096;
+const FILES_OF_DIR: u64 = 1000;
 const PROTECT: &str = "private";
 
 /// Two sources, each with a daemon to which it goes.
@@ -58,9 +59,12 @@ struct MovedBy<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Makes the sources, and starts the daemons.
-    pub(crate) fn new(bench: &'a Bench, longhaul: &'a Longhaul) -> Result<Ground<'a>> {
-        let (files, dirs, of_shard) = bench.options.amount((500_000, 500, 10_000), (10_000, 10, 500));
+    /// Makes the sources, of so many files together, and starts the daemons.
+    pub(crate) fn new(bench: &'a Bench, longhaul: &'a Longhaul, files: Option<u64>) -> Result<Ground<'a>> {
+        let (all, of_shard) = bench.options.amount((1_000_000, 10_000), (20_000, 500));
+        // Both have whole shards, as a list has for a push.
+        let files = (files.unwrap_or(all) / 2 / of_shard).max(1) * of_shard;
+        let dirs = files.div_ceil(FILES_OF_DIR);
         let made = |name: &str| bench.scratch.tree(name, files, dirs, FILE_BYTES);
         let sources = [made("from0")?, made("from1")?];
         let targets = [bench.scratch.subdir("to0")?, bench.scratch.subdir("to1")?];

@@ -16,6 +16,8 @@ pub(crate) struct Longhaul {
     program: PathBuf,
     home: PathBuf,
     client_key: String,
+    /// Lines at the head of the configuration of its daemons.
+    head: String,
 }
 
 /// A daemon that serves one directory as the root `bench`; ended when dropped.
@@ -54,10 +56,35 @@ enum Event {
 impl Longhaul {
     /// The binary at `program`; keys and configs are made in `home`.
     pub(crate) fn new(program: &Path, home: PathBuf) -> Result<Longhaul> {
-        let mut longhaul = Longhaul { program: program.to_owned(), home, client_key: String::new() };
+        let mut longhaul =
+            Longhaul { program: program.to_owned(), home, client_key: String::new(), head: String::new() };
         longhaul.client_key = longhaul.generate("client.key")?;
         longhaul.generate("daemon.key")?;
         Ok(longhaul)
+    }
+
+    /// Another host, with `home` for its keys: its daemons have a key of their own, know the same
+    /// client, and may dial this daemon for it.
+    pub(crate) fn another_host(&self, home: PathBuf, dials: &Daemon) -> Result<Longhaul> {
+        fs::copy(self.home.join("client.key"), home.join("client.key"))?;
+        let head = format!("third_party.dial = ['{}']\n", dials.addr);
+        let other = Longhaul { program: self.program.clone(), home, client_key: self.client_key.clone(), head };
+        other.generate("daemon.key")?;
+        Ok(other)
+    }
+
+    /// Has the client know the key of a daemon, for commands about several of them.
+    pub(crate) fn trust(&self, daemon: &Daemon) -> Result<()> {
+        run(self.command().args(["key", "trust", &daemon.addr, &daemon.key])).map(drop)
+    }
+
+    /// A push or copy among daemons that the client trusts, with events; source and destination are
+    /// still to be added.
+    pub(crate) fn transfer(&self, what: &str, protect: &str) -> Command {
+        let mut command = self.command();
+        command.arg(what).arg("--identity").arg(self.home.join("client.key"));
+        command.args(["--protect", protect, "--retry-for", "0", "--json"]);
+        command
     }
 
     /// A command of the program, free of the caller's environment and config.
@@ -224,9 +251,9 @@ impl Longhaul {
             ))
         };
         let targets = dirs.iter().map(|dir| quoted(dir)).collect::<Result<Vec<_>>>()?.join(", ");
-        let (identity, key) = (quoted(&self.home.join("daemon.key"))?, &self.client_key);
+        let (identity, key, head) = (quoted(&self.home.join("daemon.key"))?, &self.client_key, &self.head);
         Ok(format!(
-            "listen = [\"{listen}\"]\nidentity = {identity}\n\
+            "{head}listen = [\"{listen}\"]\nidentity = {identity}\n\
              [[root]]\nname = \"bench\"\ntargets = [{targets}]\n{lines}allow = [\"read\", \"create\", \"modify\"]\n\
              protect = [\"private\", \"safe\"]\n\
              [[client]]\nname = \"bench\"\nkey = \"{key}\"\nroots = {{ bench = [\"read\", \"create\", \"modify\"] }}\n\
@@ -239,6 +266,11 @@ impl Daemon {
     /// `host:port`.
     pub(crate) fn addr(&self) -> &str {
         &self.addr
+    }
+
+    /// The location of a path beneath its root.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("lh://{}/bench/{path}", self.addr)
     }
 
     /// CPU seconds so far.

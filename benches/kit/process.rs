@@ -45,6 +45,11 @@ impl Running {
         Ok(Running { child: child.with_context(|| format!("cannot start {name}"))?, name, out, err })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The most memory it ever held, in bytes, while it lives.
     pub(crate) fn peak_rss(&self) -> Result<u64> {
         peak_rss(self.child.id())

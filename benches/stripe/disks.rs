@@ -3,6 +3,8 @@
 //!
 //! Takes a directory for the images. All is given back when dropped.
 
+#![allow(dead_code, reason = "each bench uses its part")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -77,12 +79,22 @@ impl SlowDisks {
 
     /// Bytes written to each disk so far, those of its file system among them.
     pub(crate) fn written(&self) -> Result<Vec<u64>> {
-        let written = |disk: &Disk| {
+        self.moved(SECTORS_WRITTEN)
+    }
+
+    /// Bytes read from each disk so far, those of its file system among them.
+    pub(crate) fn read(&self) -> Result<Vec<u64>> {
+        self.moved(SECTORS_READ)
+    }
+
+    /// The bytes of the sectors that stand at this place among the figures of each disk.
+    fn moved(&self, place: usize) -> Result<Vec<u64>> {
+        let moved = |disk: &Disk| {
             let stat = fs::read_to_string(format!("/sys/dev/block/{}/stat", disk.device))?;
-            let sectors = stat.split_whitespace().nth(SECTORS_WRITTEN).context("no sectors in the disk's figures")?;
+            let sectors = stat.split_whitespace().nth(place).context("no sectors in the disk's figures")?;
             Ok(sectors.parse::<u64>()? * 512)
         };
-        self.disks.iter().map(written).collect()
+        self.disks.iter().map(moved).collect()
     }
 
     fn throttle(&self, cgroup: &Path, disk: usize, limit: u64) -> Result<()> {
@@ -126,5 +138,7 @@ fn tool(command: &mut Command) -> Result<()> {
 const STANDSTILL: u64 = 1;
 /// The limit that removes a rule.
 const UNLIMITED: u64 = 0;
+/// The place of the sectors read among the figures of a block device.
+const SECTORS_READ: usize = 2;
 /// The place of the sectors written among the figures of a block device.
 const SECTORS_WRITTEN: usize = 6;
