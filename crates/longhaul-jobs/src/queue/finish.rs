@@ -139,7 +139,8 @@ pub fn finish(rows: &mut dyn Rows, report: &Report) -> Result<Finished, JobsErro
         }
         Outcome::Broken { code, welcome, .. } => {
             let counts = *welcome && *code != FaultCode::Unreachable;
-            // What a commit reads again shows that the link is well; it may be the only shard there.
+            // What a commit reads again shows that the link is well, and it may be the only shard
+            // there.
             let before = if shard.part.is_commit() { Health::Failing } else { link_was_well };
             broken((&mut shard, &mut link), *code, (now, report.chance), (before, counts))
         }

@@ -33,7 +33,7 @@ pub(super) enum DiscardPhase {
 
 /// The cancelled campaigns that a mover has looked at.
 #[derive(Debug, Default)]
-struct LookedAt {
+struct DiscardLooks {
     /// Nothing is staged of them here any more.
     through: BTreeSet<CampaignId>,
     /// The fault that was told last of each that could not be removed.
@@ -44,7 +44,7 @@ impl Mover {
     /// Removes what cancelled campaigns have staged here until the phase says that it is enough,
     /// and once more then.
     pub(super) async fn discard_cancelled(self: Arc<Self>, mut phase: watch::Receiver<DiscardPhase>) {
-        let mut looked_at = LookedAt::default();
+        let mut looked_at = DiscardLooks::default();
         loop {
             let now = *phase.borrow_and_update();
             self.discard_once(&mut looked_at).await;
@@ -60,7 +60,7 @@ impl Mover {
     }
 
     /// Looks at each cancelled campaign that is not through yet. Forgets those that are gone.
-    async fn discard_once(&self, looked_at: &mut LookedAt) {
+    async fn discard_once(&self, looked_at: &mut DiscardLooks) {
         let (known, orders) = (looked_at.through.clone(), self.orders.clone());
         let cancelled = self.queue.transact(move |rows| {
             let mut cancelled = Vec::new();

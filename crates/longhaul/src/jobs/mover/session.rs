@@ -157,13 +157,13 @@ pub(super) struct Unprepared {
     pub(super) fault: Fault,
     /// The place of it.
     pub(super) at: BreakPlace,
-    /// What else meets it, if the place is this host.
+    /// The others who meet it, if the place is this host.
     pub(super) extent: FaultExtent,
 }
 
 impl Unprepared {
-    /// What this host has not or does not trust of one campaign, and others may: its key, a place,
-    /// or its owner.
+    /// A fault of what this host has not, or does not trust, of one campaign, while others may: its
+    /// key, a place, or its owner.
     pub(super) fn of_campaign(fault: Fault) -> Unprepared {
         Unprepared { fault, at: BreakPlace::Host, extent: FaultExtent::Campaign }
     }
