@@ -98,8 +98,8 @@ fn third_party(bench: &Bench, longhaul: &Longhaul) -> Result<()> {
     }
     let runs = compete(&bench.recorder, bench.options.rounds(), &course, &mut contenders)?;
     kit::print_runs(&runs, Scale::Bytes);
-    for at in 0..ways.len() {
-        kit::print_ratio(&runs, names[1][at], names[0][at], Some(0.95));
+    for (push, copy) in names[0].into_iter().zip(names[1]) {
+        kit::print_ratio(&runs, copy, push, Some(0.95));
     }
     Ok(())
 }

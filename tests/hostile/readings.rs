@@ -133,7 +133,7 @@ fn a_reading_in_which_nothing_is_asked_for_makes_room_for_another_client() {
     // It dials again until the other has been still for half a minute.
     other.run(["pull", "--retry-for", "80s", &site.url("f"), "got"]).succeed();
     let why = "busy: nothing moved, and another key needed the session's place";
-    site.daemon.wait_log(&format!("ended: reading in data/: {why}"));
+    site.daemon.wait_log(&format!("ended: reading in data/.: {why}"));
     drop(idle);
 }
 
