@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use longhaul_core::filter::Filter;
 use longhaul_core::{ChunkMap, ChunkSize, Meta, Mtime, PathList, Place, Preserve, RelPath, SessionTag, TempName};
@@ -56,13 +56,14 @@ pub(crate) fn byte_at(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The first `len` bytes of a test file. Those of short files are computed once.
+/// The first `len` bytes of a test file. Each byte is computed once: without optimisation that takes
+/// longer than all that a test does with it.
 pub(crate) fn content(len: u64) -> Vec<u8> {
-    const KEPT: u64 = 1 << 20;
-    static FIRST: LazyLock<Vec<u8>> = LazyLock::new(|| (0..KEPT).map(byte_at).collect());
-    let mut bytes = FIRST[..len.min(KEPT) as usize].to_vec();
-    bytes.extend((KEPT..len).map(byte_at));
-    bytes
+    static FIRST: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = first.len() as u64;
+    first.extend((known..len).map(byte_at));
+    first[..len as usize].to_vec()
 }
 
 /// Everything that is staged, as a barrier takes it.
