@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use longhaul_core::{Blame, Entry, EntryKind, Fault, FaultCode, Mtime, RelPath};
 use serde::{Deserialize, Serialize};
 
-/// The files that are expected, by their names at the source. Other names may come too.
+/// The files that are expected, by their names at the source. Other names may come too, but none
+/// beneath one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(RelPath, ExpectedFile)>", into = "Vec<(RelPath, ExpectedFile)>")]
 pub struct ExpectedFiles(BTreeMap<RelPath, ExpectedFile>);
@@ -88,7 +89,8 @@ impl ExpectedFiles {
     /// How an entry differs from the file that is expected under its name. `None`: it does not, or
     /// none is expected.
     pub(crate) fn difference(&self, entry: &Entry) -> Option<FileDifference> {
-        match (&entry.kind, self.0.get(&entry.path)?) {
+        let Some(expected) = self.0.get(&entry.path) else { return self.difference_beneath(entry) };
+        match (&entry.kind, expected) {
             // The sender says why it does not send it.
             (EntryKind::Unsent { .. }, _) | (EntryKind::Symlink { .. }, ExpectedFile::Link) => None,
             (EntryKind::File { len, .. }, ExpectedFile::File { bytes, .. }) if len != bytes => {
@@ -99,6 +101,14 @@ impl ExpectedFiles {
             }
             _ => Some(FileDifference::Kind),
         }
+    }
+
+    /// The same of an entry that is not expected itself. Nothing lies beneath a file that is: a
+    /// sender that has a directory in its place could send any number of files in it.
+    fn difference_beneath(&self, entry: &Entry) -> Option<FileDifference> {
+        let is_sent = !matches!(entry.kind, EntryKind::Unsent { .. });
+        let mut above = std::iter::successors(entry.path.parent(), RelPath::parent);
+        (is_sent && above.any(|above| self.0.contains_key(&above))).then_some(FileDifference::Kind)
     }
 }
 
@@ -138,6 +148,10 @@ mod tests {
             ("l", link(), true),
             ("l", file(3, 5), false),
             ("other", file(7, 7), true),
+            ("f/beneath", file(3, 5), false),
+            ("f/beneath/it", dir(), false),
+            ("f/beneath", unsent(), true),
+            ("other/f", file(7, 7), true),
         ] {
             let entry = Entry { path: path(name), kind, meta };
             let checked = expected.check(&entry);
