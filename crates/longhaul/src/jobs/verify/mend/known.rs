@@ -14,6 +14,7 @@ use longhaul_jobs::{ClaimId, Micros, ShardId};
 use tokio::time::{Instant, sleep};
 
 use super::candidate::MENDING_PASSES;
+use super::sealed;
 use super::staging::Staging;
 use crate::jobs::mover::{Halt, random};
 use crate::jobs::spec::CampaignPlace;
@@ -27,7 +28,8 @@ use crate::jobs::verify::{FAILED_SHARDS_MAX, Verifier, blocking, news_of};
 impl Verifier {
     /// Mends what is known to be bad, shard by shard, if the verifier was told to. Each shard is
     /// tried once, in half of the time of the orders at most: the rest is for what is due. A daemon
-    /// that is away, and many shards that cannot be read, end it, and not the verifier.
+    /// that is away, and many shards that cannot be read, end it, and not the verifier. A sealed list
+    /// of a dataset that is lost or damaged is told, and stays as it is.
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and of a campaign that cannot be understood.
@@ -40,6 +42,16 @@ impl Verifier {
         let Some(orders) = &self.orders.mend else { return Ok(()) };
         if let CampaignPlace::Here(dest) = self.destination(orders) {
             blocking(move || Staging::clear_at(&dest)).await?;
+        }
+        if let Some(dataset) = self.dataset_here(orders) {
+            let checked = tokio::select! {
+                checked = blocking(move || sealed::check(&dataset)) => checked?,
+                _ = stopping.wait_for(Option::is_some) => return Ok(()),
+            };
+            if let Err(fault) = checked {
+                self.observer.trouble(&fault);
+                end.failed.get_or_insert(fault.code);
+            }
         }
         let half = self.orders.time_max.and_then(|time| Instant::now().checked_add(time / 2));
         let whole = std::mem::replace(&mut trials.deadline, half);

@@ -13,6 +13,7 @@ use longhaul_engine::{Job, JobSource, LocalSource, NameFacts, NameKind};
 use longhaul_jobs::BadKind;
 use longhaul_jobs::queue::FoundBad;
 
+use super::admission::unfit;
 use super::aside::{AsideGround, FileAnswer};
 use super::candidate::{AsideFile, Candidate, CopyPut};
 use super::staging::{Staging, room_at};
@@ -49,7 +50,10 @@ impl Mending<'_> {
         (staging, found): (&Staging, &mut BatchFindings),
     ) -> Result<(), Fault> {
         // To fetch the copies may have taken hours.
-        self.doubt_place(candidates).await?;
+        tokio::select! {
+            admitted = self.admit(candidates) => admitted?,
+            () = self.to_stop() => return Err(stopped()),
+        }
         let lost = paths_of(candidates, |one| one.staged().is_some() && one.found.kind == BadKind::Lost);
         self.need_time()?;
         self.put(candidates, (&lost.into_iter().collect(), staging)).await?;
@@ -72,6 +76,10 @@ impl Mending<'_> {
                 going = self.going(names, (&mut *candidates, &mut *found), &mut ground) => going?,
                 () = self.to_stop() => return Err(stopped()),
             };
+            tokio::select! {
+                admitted = self.admit_again(candidates) => admitted?,
+                () = self.to_stop() => return Err(stopped()),
+            }
             let going = self.prepared(going, candidates, staging).await?;
             self.need_time()?;
             self.swap(going, candidates, (&mut ground, staging)).await?;
@@ -87,7 +95,7 @@ impl Mending<'_> {
     /// The destination, of which files are to be moved aside.
     async fn aside(&self) -> Result<AsideGround, Fault> {
         let plan = PlanName { digest: *blake3::hash(&self.id.0).as_bytes(), made: seconds_now() };
-        let (dest, onto) = (self.verifier.destination(self.orders), self.files.onto().clone());
+        let (dest, onto) = (self.verifier.destination(self.orders), self.within()?);
         let credentials = match dest {
             CampaignPlace::Here(_) => None,
             CampaignPlace::Daemon { .. } => Some(self.key().await?),
@@ -143,12 +151,13 @@ impl Mending<'_> {
             CampaignPlace::Here(dest) => Some(blocking(move || room_at(&dest)).await??),
             CampaignPlace::Daemon { .. } => None,
         };
+        let (_, within) = self.receiving()?;
         let mut prepared = Vec::with_capacity(going.len());
         for (path, facts) in going {
             let Some(candidate) = candidates.iter_mut().find(|one| *one.path() == path) else { continue };
             let Some(at) = candidate.staged() else { continue };
             let left = room.map(|room| room.checked_sub(candidate.item.bytes()));
-            match (left, staging.is_readable(at, &path)) {
+            match (left, staging.is_readable(at, &within.concat(&path).map_err(unfit)?)) {
                 (Some(None), _) => candidate.give_up("there is no room for its copy at the destination"),
                 (_, Err(fault)) => candidate.give_up(&fault.message),
                 (left, Ok(())) => {
@@ -195,23 +204,24 @@ impl Mending<'_> {
     ) -> Result<(), Fault> {
         let trees: BTreeSet<usize> =
             candidates.iter().filter(|one| names.contains(one.path())).filter_map(Candidate::staged).collect();
-        let dest = self.verifier.destination(self.orders).at(self.files.onto());
-        let dest = dest.map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error))?;
+        let (dest, within) = self.receiving()?;
         for at in trees {
             let is_meant = |one: &Candidate| one.staged() == Some(at) && names.contains(one.path());
-            let paths = paths_of(candidates, is_meant);
+            let placed = candidates.iter().filter(|one| is_meant(one)).map(|one| within.concat(one.path()));
+            let placed = placed.collect::<Result<Vec<_>, _>>().map_err(unfit)?;
             let from = JobSource::Local(vec![LocalSource::contents(staging.stage(at)?)]);
             let job = Job::between(from, dest.receiving());
             let carried = tokio::select! {
-                carried = self.carry(job, &paths, CarryTo::Destination) => carried,
+                carried = self.carry(job, &placed, CarryTo::Destination) => carried,
                 () = self.patience() => Err(stopped()),
             };
             let (files, fault) = match carried {
                 Ok(carried) => (carried.files, carried.fault),
                 Err(fault) => (BTreeMap::new(), Some(fault)),
             };
-            for candidate in candidates.iter_mut().filter(|one| is_meant(one)) {
-                candidate.sent(files.get(candidate.path()), fault.as_ref());
+            let sent = candidates.iter_mut().filter(|one| is_meant(one));
+            for (candidate, placed) in sent.zip(&placed) {
+                candidate.sent(files.get(placed), fault.as_ref());
             }
         }
         Ok(())

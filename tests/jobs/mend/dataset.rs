@@ -1,0 +1,153 @@
+//! `job verify --mend` of a campaign whose files appeared together: they are mended in their
+//! dataset by its own sealed list, which is never written anew.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::super::plant;
+use super::super::verify::{bad, damage, let_cycle_pass, named, verify};
+use super::{assert_same, mended, pairs};
+use crate::fixture::{Host, Site, files};
+
+/// A campaign of `ds` that has appeared as the dataset `run-7` at a destination, and was read once.
+fn appeared(host: &Host, to: &str) {
+    plant(&host.path("ds"));
+    let add = ["job", "add", "--name", "all", "--as-dataset", "run-7", "--shard-files", "30", "ds", to];
+    host.run(add).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    host.run(verify(&[])).succeed();
+}
+
+/// The modes and times of the directories of a dataset.
+fn dirs(dataset: &Path) -> Vec<(u32, i64, i64)> {
+    let found = ["", "ds", "ds/1", "ds/2"].map(|dir| fs::metadata(dataset.join(dir)).unwrap());
+    found.iter().map(|found| (found.mode(), found.mtime(), found.mtime_nsec())).collect()
+}
+
+/// The files of the sealed list of a dataset, with their content.
+fn sealed(dataset: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(dataset.join(".longhaul-manifest")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn lost_and_damaged_files_of_a_dataset_are_mended_in_it_and_nothing_else_of_it_changes() {
+    let host = Host::new();
+    appeared(&host, "to");
+    let dataset = host.path("to/run-7");
+    damage(&host, "to/run-7/ds/1/01");
+    let broken = fs::read(dataset.join("ds/1/01")).unwrap();
+    fs::remove_file(dataset.join("ds/2/02")).unwrap();
+    let (above, list) = (dirs(&dataset), sealed(&dataset));
+    let_cycle_pass(&host);
+    let told = host.run(verify(&["--mend"])).succeed();
+    assert_eq!(mended(&told), pairs(&[("1/01", "damaged"), ("2/02", "lost")]));
+    for path in ["1/01", "2/02"] {
+        assert_same(&host.path("ds").join(path), &dataset.join("ds").join(path));
+    }
+    assert_eq!((dirs(&dataset), sealed(&dataset)), (above, list), "{told}");
+    let mut names: Vec<_> = fs::read_dir(&dataset).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [".longhaul-manifest", "ds"]);
+    let events = told.events_of("job_mended");
+    let kept = events.iter().find(|event| event["path"] == "1/01").unwrap()["kept"].as_str().unwrap();
+    assert!(kept.starts_with(host.path("to/.longhaul/grace").to_str().unwrap()), "{kept}");
+    assert!(kept.ends_with("/run-7/ds/1/01") && fs::read(kept).unwrap() == broken, "{kept}");
+    let_cycle_pass(&host);
+    host.run(verify(&[])).succeed();
+}
+
+#[test]
+fn files_of_a_dataset_are_mended_from_a_replica_that_has_its_names() {
+    let host = Host::new();
+    appeared(&host, "to");
+    host.run(["copy", "ds", "replica/"]).succeed();
+    let dataset = host.path("to/run-7");
+    damage(&host, "to/run-7/ds/1/01");
+    fs::remove_file(dataset.join("ds/2/02")).unwrap();
+    fs::remove_dir_all(host.path("ds")).unwrap();
+    let_cycle_pass(&host);
+    let told = host.run(verify(&["--mend-from", "to/run-7"])).fail(2);
+    assert!(told.stderr.contains("the destination itself"), "{told}");
+    let told = host.run(verify(&["--mend-from", "replica"])).succeed();
+    assert_eq!(mended(&told), pairs(&[("1/01", "damaged"), ("2/02", "lost")]));
+    for path in ["ds/1/01", "ds/2/02"] {
+        assert_same(&host.path("replica").join(path), &dataset.join(path));
+    }
+}
+
+#[test]
+fn a_dataset_that_has_taken_the_place_of_the_campaign_s_is_given_none_of_its_files() {
+    let host = Host::new();
+    appeared(&host, "to");
+    host.run(["copy", "ds/", "newer/ds"]).succeed();
+    fs::remove_file(host.path("newer/ds/2/02")).unwrap();
+    host.run(["copy", "newer/ds", "to", "--as-dataset", "run-7", "--if-exists", "replace"]).succeed();
+    let dataset = host.path("to/run-7");
+    assert!(dataset.join("ds/1/01").exists() && !dataset.join("ds/2/02").exists());
+    let list = sealed(&dataset);
+    // It is known from then on which directory has the name: that alone would not keep the file out.
+    let_cycle_pass(&host);
+    host.run(verify(&[])).fail(23);
+    let told = host.run(verify(&["--mend"])).fail(23);
+    assert_eq!(mended(&told), pairs(&[]));
+    let found = told.events_of("job_bad_file");
+    assert_eq!(bad(found.clone()), named(&[("2/02", "lost", true)]), "{told}");
+    assert!(found[0]["message"].as_str().unwrap().contains("no such file in its sealed list"), "{told}");
+    assert!(!dataset.join("ds/2/02").exists());
+    assert_eq!(sealed(&dataset), list);
+}
+
+#[test]
+fn a_sealed_list_that_is_lost_or_damaged_is_told_and_not_made_anew_and_nothing_is_mended_without_it() {
+    let host = Host::new();
+    appeared(&host, "to");
+    let dataset = host.path("to/run-7");
+    damage(&host, "to/run-7/ds/1/01");
+    host.run(verify(&[])).succeed();
+    let_cycle_pass(&host);
+    let (dir, away) = (dataset.join(".longhaul-manifest"), host.path("away"));
+    let refused = |why: &str| {
+        let told = host.run(verify(&["--mend"])).finish();
+        assert!(told.code != 0 && told.stderr.contains("never written anew"), "{why}: {told}");
+        let found = told.events_of("job_bad_file");
+        let found: Vec<_> = found.iter().filter(|event| event["path"] == "1/01").collect();
+        assert!(!found.is_empty() && mended(&told).is_empty(), "{why}: {told}");
+        assert!(found[0]["message"].as_str().unwrap().contains("does not confirm it"), "{why}: {told}");
+        assert!(!host.path("to/.longhaul/grace").exists(), "{why}");
+    };
+    fs::rename(&dir, &away).unwrap();
+    refused("it is lost");
+    assert!(!dir.exists());
+    fs::rename(&away, &dir).unwrap();
+    let is_segment = |path: &PathBuf| path.extension().is_some_and(|end| end == "lhs");
+    let segment = sealed(&dataset).into_iter().find(|(path, _)| is_segment(path)).expect("a segment");
+    files::write(&segment.0, &segment.1[..segment.1.len() - 1]);
+    let list = sealed(&dataset);
+    refused("it is damaged");
+    assert_eq!(sealed(&dataset), list);
+    files::write(&segment.0, &segment.1);
+    let told = host.run(verify(&["--mend"])).succeed();
+    assert_eq!(mended(&told), pairs(&[("1/01", "damaged")]));
+}
+
+#[test]
+fn a_dataset_at_a_daemon_is_mended_on_the_daemon_s_host_alone() {
+    let site = Site::new();
+    let host = &site.client;
+    appeared(host, &site.url("in"));
+    damage(&site.server, "data/in/run-7/ds/1/01");
+    let_cycle_pass(host);
+    let told = host.run(verify(&["--mend"])).fail(2);
+    assert!(told.stderr.contains("does not serve the sealed list") && told.stderr.contains("--at"), "{told}");
+    let at = site.root().join("in");
+    let told = host.run(verify(&["--mend", "--at", at.to_str().unwrap()])).succeed();
+    assert_eq!(mended(&told), pairs(&[("1/01", "damaged")]));
+    assert_same(&host.path("ds/1/01"), &at.join("run-7/ds/1/01"));
+    let_cycle_pass(host);
+    host.run(verify(&[])).succeed();
+}
