@@ -90,7 +90,7 @@ fn a_dataset_that_has_taken_the_place_of_the_campaign_s_is_given_none_of_its_fil
     let dataset = host.path("to/run-7");
     assert!(dataset.join("ds/1/01").exists() && !dataset.join("ds/2/02").exists());
     let list = sealed(&dataset);
-    // It is known from then on which directory has the name: that alone would not keep the file out.
+    // It is known from then on which directory has the name: that would not keep the file out.
     let_cycle_pass(&host);
     host.run(verify(&[])).fail(23);
     let told = host.run(verify(&["--mend"])).fail(23);
@@ -133,6 +133,16 @@ fn a_sealed_list_that_is_lost_or_damaged_is_told_and_not_made_anew_and_nothing_i
     files::write(&segment.0, &segment.1);
     let told = host.run(verify(&["--mend"])).succeed();
     assert_eq!(mended(&told), pairs(&[("1/01", "damaged")]));
+}
+
+#[test]
+fn a_dataset_that_has_not_appeared_yet_has_no_list_to_be_missed() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["job", "add", "--name", "all", "--as-dataset", "run-7", "ds", "to"]).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    let told = host.run(verify(&["--mend"])).succeed();
+    assert!(!told.stderr.contains("sealed list"), "{told}");
 }
 
 #[test]

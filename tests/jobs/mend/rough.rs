@@ -1,6 +1,6 @@
 //! `job verify --mend` where others are at work too: two verifiers at once, one that is killed
-//! halfway, a campaign that is changed, a daemon that goes away, and what people put in the place of
-//! files.
+//! halfway, a campaign that is changed, a daemon that goes away, and what people put in the place
+//! of files.
 
 use std::ffi::OsStr;
 use std::fs;

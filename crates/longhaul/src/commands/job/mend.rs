@@ -61,7 +61,8 @@ fn standing((spec, dest): (&CampaignSpec, CampaignPlace)) -> Result<CampaignPlac
         (Some(_), CampaignPlace::Daemon { .. }) => Err(Error::Combination {
             why: "the dataset is at a daemon, which does not serve the sealed list in it: another dataset may have \
                   its name by now, and nothing in it is mended from here",
-            hint: "run it on the daemon's host, with --at DIR for the directory that DEST is there; or leave --mend out",
+            hint: "run it on the daemon's host, with --at DIR for the directory that DEST is there; \
+                   or leave --mend out",
         }),
         (Some(name), CampaignPlace::Here(_)) => {
             let refused = |error| Fault::new(FaultCode::Usage, Blame::Local, error);

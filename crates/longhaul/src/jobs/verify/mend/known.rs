@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use longhaul_core::Fault;
 use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::{VerifyAsk, VerifyNext, VerifyShard, take_to_mend};
-use longhaul_jobs::{ClaimId, Micros, ShardId};
+use longhaul_jobs::{ClaimId, Micros, ShardId, ShardState};
 use tokio::time::{Instant, sleep};
 
 use super::candidate::MENDING_PASSES;
@@ -28,8 +28,8 @@ use crate::jobs::verify::{FAILED_SHARDS_MAX, Verifier, blocking, news_of};
 impl Verifier {
     /// Mends what is known to be bad, shard by shard, if the verifier was told to. Each shard is
     /// tried once, in half of the time of the orders at most: the rest is for what is due. A daemon
-    /// that is away, and many shards that cannot be read, end it, and not the verifier. A sealed list
-    /// of a dataset that is lost or damaged is told, and stays as it is.
+    /// that is away, and many shards that cannot be read, end it, and not the verifier. A sealed
+    /// list of a dataset that is lost or damaged is told, and stays as it is.
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and of a campaign that cannot be understood.
@@ -43,21 +43,31 @@ impl Verifier {
         if let CampaignPlace::Here(dest) = self.destination(orders) {
             blocking(move || Staging::clear_at(&dest)).await?;
         }
-        if let Some(dataset) = self.dataset_here(orders) {
-            let checked = tokio::select! {
-                checked = blocking(move || sealed::check(&dataset)) => checked?,
-                _ = stopping.wait_for(Option::is_some) => return Ok(()),
-            };
-            if let Err(fault) = checked {
-                self.observer.trouble(&fault);
-                end.failed.get_or_insert(fault.code);
-            }
+        tokio::select! {
+            checked = self.check_list(orders, end) => checked?,
+            _ = stopping.wait_for(Option::is_some) => return Ok(()),
         }
         let half = self.orders.time_max.and_then(|time| Instant::now().checked_add(time / 2));
         let whole = std::mem::replace(&mut trials.deadline, half);
         let mended = self.mend_shards((orders, begun), (&mut *trials, end), stopping).await;
         trials.deadline = whole;
         mended
+    }
+
+    /// Tells that the sealed list of the campaign's dataset is lost or damaged, once the dataset has
+    /// appeared.
+    async fn check_list(&self, orders: &MendOrders, end: &mut VerifyEnd) -> Result<(), Fault> {
+        let Some(dataset) = self.dataset_here(orders) else { return Ok(()) };
+        let id = self.orders.campaign;
+        let commit = self.transact(move |rows| rows.commit_of(id)).await?;
+        if commit.is_none_or(|commit| commit.state != ShardState::Done) {
+            return Ok(());
+        }
+        if let Err(fault) = blocking(move || sealed::check(&dataset)).await? {
+            self.observer.trouble(&fault);
+            end.failed.get_or_insert(fault.code);
+        }
+        Ok(())
     }
 
     async fn mend_shards(
