@@ -23,14 +23,12 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_core::{
-    AccountMap, Blame, Fault, FaultCode, Filter, Hash32, IfExists, PathList, Preserve, RelPath,
-};
+use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, Hash32, IfExists, PathList, Preserve, RelPath};
 use longhaul_engine::{
     Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
 };
-use longhaul_jobs::queue::VerifyShard;
 use longhaul_jobs::ClaimId;
+use longhaul_jobs::queue::VerifyShard;
 use longhaul_manifest::{Item, ItemKind};
 use rustix::process::geteuid;
 use tokio::sync::watch;
