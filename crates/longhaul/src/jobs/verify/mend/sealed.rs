@@ -106,6 +106,7 @@ fn advised(fault: Fault) -> Fault {
 mod tests {
     use longhaul_core::checksum::Sums;
     use longhaul_manifest::{Draft, Item, Lists};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
 
@@ -151,7 +152,7 @@ mod tests {
         std::fs::write(&segment, &whole[..whole.len() - 1]).unwrap();
         assert!(check(&dataset).is_err() && listed(&dataset, &BTreeSet::from([path("a")])).is_err());
         std::fs::remove_file(&segment).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &segment, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        mknodat(CWD, &segment, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert_eq!(digest_of(&dataset).unwrap_err().code, FaultCode::Mismatch);
         std::fs::write(dir.join(HEAD_NAME), "no head").unwrap();
         assert_eq!(digest_of(&dataset).unwrap_err().code, FaultCode::Mismatch);
