@@ -84,9 +84,9 @@ fn files_of_a_dataset_are_mended_from_a_replica_that_has_its_names() {
 fn a_dataset_that_has_taken_the_place_of_the_campaign_s_is_given_none_of_its_files() {
     let host = Host::new();
     appeared(&host, "to");
-    host.run(["copy", "ds/", "newer/ds"]).succeed();
+    host.run(["copy", "ds", "newer/"]).succeed();
     fs::remove_file(host.path("newer/ds/2/02")).unwrap();
-    host.run(["copy", "newer/ds", "to", "--as-dataset", "run-7", "--if-exists", "replace"]).succeed();
+    host.run(["copy", "newer/ds", "to/", "--as-dataset", "run-7", "--if-exists", "replace"]).succeed();
     let dataset = host.path("to/run-7");
     assert!(dataset.join("ds/1/01").exists() && !dataset.join("ds/2/02").exists());
     let list = sealed(&dataset);
