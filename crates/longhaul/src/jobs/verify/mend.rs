@@ -5,7 +5,7 @@
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
 //! of each file, `known` finds those that earlier readings have found, `admission` says which may
-//! be mended at all, and `sealed` which files a dataset has. In: findings on a batch. Out: the same
+//! be mended at all, `place` where they stand, and `sealed` which files a dataset has. In: findings on a batch. Out: the same
 //! findings, of which those that were mended are well. A process that is killed leaves a file as it
 //! was, moved aside, or copied anew; the next reading finds which. Must not know the queue's rules.
 
@@ -13,6 +13,7 @@ mod admission;
 mod aside;
 mod candidate;
 mod known;
+mod place;
 mod replace;
 mod sealed;
 mod staging;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, Hash32, IfExists, PathList, Preserve, RelPath};
 use longhaul_engine::{
-    Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
+    Credentials, ExpectedFile, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
 };
 use longhaul_jobs::ClaimId;
 use longhaul_jobs::queue::VerifyShard;
@@ -34,8 +35,8 @@ use rustix::process::geteuid;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use self::admission::{dataset_name, unfit};
 use self::candidate::{Candidate, CandidateState};
+use self::place::{dataset_name, unfit};
 use self::staging::Staging;
 use super::batch::{BatchFindings, ReadRules, StopsAtEnd, findings};
 use super::ground::{FileRead, ReadFiles};
@@ -228,16 +229,18 @@ impl Mending<'_> {
             }
             let stage = staging.stage_in(at, &within)?;
             let mut dest = LocalDest::directory(&stage);
-            // One of another length is refused before a byte of it comes.
+            // One of another length, or that was not asked for, is refused before a byte of it
+            // comes.
             let expected = |item: &Item| match item.kind {
                 ItemKind::File { bytes: Some(bytes) } => {
                     Some((item.path.clone(), ExpectedFile::File { bytes, mtime: None }))
                 }
                 _ => None,
             };
-            dest.expected = Some(Arc::new(wanted.iter().filter_map(expected).collect()));
-            let job = Job::between(tree.contents(), JobDestination::Local(dest));
             let names = wanted.iter().map(|item| &item.path);
+            let expected: ExpectedFiles = wanted.iter().filter_map(expected).collect();
+            dest.expected = Some(Arc::new(expected.only(names.clone())));
+            let job = Job::between(tree.contents(), JobDestination::Local(dest));
             let mut carried = self.carry(job, names, CarryTo::Staging).await?;
             for candidate in candidates.iter_mut().filter(|one| one.state == CandidateState::Wanted) {
                 let heard = carried.files.remove(&candidate.item.path);
@@ -287,9 +290,10 @@ impl Mending<'_> {
             true => Settings { paths: Vec::new(), ..spec.clone() },
             false => Settings { io: spec.io, engine: spec.engine, depth: spec.depth, ..Settings::default() },
         };
-        let files_from = Some(Arc::new(PathList::new(names)));
+        let names: BTreeSet<RelPath> = names.into_iter().cloned().collect();
+        let files_from = Some(Arc::new(PathList::new(&names)));
         let settings = Settings { files_from, ..self.settings(base, to) };
-        let heard = Arc::new(ReadFiles::default());
+        let heard = Arc::new(ReadFiles::of(names));
         let (observer, runtime, stop) = (heard.clone(), tokio::runtime::Handle::current(), self.stop.clone());
         // On a thread of its own: it must not wait while something here waits for the queue's file.
         let running =

@@ -7,39 +7,16 @@
 //! they take names. Must not know how a copy is made.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use longhaul_core::{Blame, Fault, FaultCode, PathError, RelPath};
+use longhaul_core::Fault;
 use longhaul_jobs::{BadKind, CampaignState};
 
 use super::candidate::Candidate;
+use super::place::unfit;
+use super::sealed::{ReadingEnd, SealedFile};
 use super::{Mending, sealed};
-use crate::jobs::spec::{CampaignPlace, beneath};
-use crate::jobs::verify::orders::{AbsenceUse, MendOrders};
-use crate::jobs::verify::{Verifier, blocking};
-
-impl Verifier {
-    /// The campaign's destination.
-    pub(super) fn destination(&self, orders: &MendOrders) -> CampaignPlace {
-        self.orders.at.clone().map_or_else(|| orders.spec.to.clone(), CampaignPlace::Here)
-    }
-
-    /// The directory of this host that is the campaign's dataset. `None`: its files appeared one by
-    /// one, or the dataset is at a daemon.
-    pub(super) fn dataset_here(&self, orders: &MendOrders) -> Option<PathBuf> {
-        let CampaignPlace::Here(dest) = self.destination(orders) else { return None };
-        dataset_name(orders).ok().flatten().map(|name| beneath(&dest, &name))
-    }
-}
-
-/// The name of the campaign's dataset, as a path.
-///
-/// # Errors
-/// The fault of a name that is no path.
-pub(super) fn dataset_name(orders: &MendOrders) -> Result<Option<RelPath>, Fault> {
-    let name = orders.spec.dataset.as_ref().map(|name| RelPath::new(name.as_bytes()));
-    name.transpose().map_err(unfit)
-}
+use crate::jobs::verify::blocking;
+use crate::jobs::verify::orders::AbsenceUse;
 
 impl Mending<'_> {
     /// Gives up candidates that may not be mended.
@@ -47,11 +24,13 @@ impl Mending<'_> {
     /// # Errors
     /// The fault of a queue that does not answer.
     pub(super) async fn admit(&self, candidates: &mut [Candidate]) -> Result<(), Fault> {
+        self.give_up_long_paths(candidates)?;
         self.doubt_place(candidates).await?;
         self.admit_again(candidates).await
     }
 
-    /// The same of those that are damaged, whose names are about to be moved aside.
+    /// The same without the look at the destination, right before names are touched: of all
+    /// candidates to whose names nothing was done yet.
     ///
     /// # Errors
     /// As [`Mending::admit`].
@@ -60,18 +39,31 @@ impl Mending<'_> {
         self.doubt_dataset(candidates).await
     }
 
+    /// Gives up files whose paths are too long with that of the dataset before them: copies go
+    /// beneath the directory above that. The others of their batch are mended all the same.
+    fn give_up_long_paths(&self, candidates: &mut [Candidate]) -> Result<(), Fault> {
+        let (_, within) = self.receiving()?;
+        for candidate in candidates.iter_mut().filter(|one| one.is_untouched()) {
+            if let Err(error) = within.concat(candidate.path()) {
+                candidate.give_up(format_args!("no transfer takes its path beneath the destination: {error}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Gives up lost files where nothing tells that the destination is the directory in which
     /// others stood: its disk may not be mounted.
     async fn doubt_place(&self, candidates: &mut [Candidate]) -> Result<(), Fault> {
         let is_believed = self.verifier.orders.absences == AbsenceUse::Believed;
-        if is_believed || candidates.iter().all(|candidate| candidate.found.kind != BadKind::Lost) {
+        let is_doubted = |one: &Candidate| one.is_untouched() && one.found.kind == BadKind::Lost;
+        if is_believed || !candidates.iter().any(is_doubted) {
             return Ok(());
         }
         let mark = self.files.mark_now().await;
         if blocking(move || mark.is_same()).await? {
             return Ok(());
         }
-        for candidate in candidates.iter_mut().filter(|candidate| candidate.found.kind == BadKind::Lost) {
+        for candidate in candidates.iter_mut().filter(|one| is_doubted(one)) {
             candidate.give_up("the destination may not be the directory in which files stood (--believe-losses)");
         }
         Ok(())
@@ -84,7 +76,7 @@ impl Mending<'_> {
         let now = self.verifier.transact(move |rows| rows.campaign(id)).await?;
         let is_cancelled = |state| state == CampaignState::Cancelled;
         match now {
-            Some(now) if now.spec != begun.spec => {}
+            Some(now) if now.spec != begun.spec || now.key != begun.key => {}
             Some(now) if is_cancelled(now.state) && !is_cancelled(begun.state) => {
                 give_up(candidates, "the campaign was cancelled since the verifier began");
                 return Ok(());
@@ -102,15 +94,13 @@ impl Mending<'_> {
         if self.orders.spec.dataset.is_none() || !candidates.iter().any(Candidate::is_untouched) {
             return Ok(());
         }
-        let Some(dataset) = self.verifier.dataset_here(self.orders) else {
+        let Some(dataset) = self.verifier.dataset_here(self.orders)? else {
             give_up(candidates, "a daemon does not tell whether its dataset is the campaign's");
             return Ok(());
         };
-        if let Some(list) = self.list.get() {
-            match blocking(move || sealed::digest_of(&dataset)).await? {
-                Ok(now) if now == *list => {}
-                Ok(_) => give_up(candidates, "another dataset has taken the name meanwhile"),
-                Err(fault) => give_up(candidates, &unconfirmed(&fault)),
+        if self.list.get().is_some() {
+            if let Some(why) = self.unlisted().await? {
+                give_up(candidates, &why);
             }
             return Ok(());
         }
@@ -118,7 +108,9 @@ impl Mending<'_> {
         let untouched = candidates.iter().filter(|one| one.is_untouched());
         let paths: BTreeSet<_> =
             untouched.map(|one| onto.concat(one.path())).collect::<Result<_, _>>().map_err(unfit)?;
-        let (list, listed) = match blocking(move || sealed::listed(&dataset, &paths)).await? {
+        let end = ReadingEnd::default();
+        let is_over = end.flag();
+        let (list, listed) = match blocking(move || sealed::listed(&dataset, &paths, &is_over)).await? {
             Ok(listed) => listed,
             Err(fault) => {
                 give_up(candidates, &unconfirmed(&fault));
@@ -126,15 +118,43 @@ impl Mending<'_> {
             }
         };
         for candidate in candidates.iter_mut().filter(|one| one.is_untouched()) {
-            match onto.concat(candidate.path()).ok().and_then(|path| listed.get(&path)) {
-                Some(b3) if *b3 == candidate.b3 => {}
-                Some(_) => candidate.give_up("the dataset has it with another digest in its sealed list"),
-                None => candidate.give_up("the dataset has no such file in its sealed list: it may be another one"),
+            let sealed = onto.concat(candidate.path()).ok().and_then(|path| listed.get(&path));
+            if let Some(why) = unlike(candidate, sealed) {
+                candidate.give_up(why);
             }
         }
         // Whoever asks again sees by it whether the list is the same still.
         let _ = self.list.set(list);
         Ok(())
+    }
+
+    /// The reason why the dataset is not, or may not be, the one whose list was read. `None`: it
+    /// is, or none was read, as files of the campaign appeared one by one.
+    ///
+    /// # Errors
+    /// The fault of a name that is no path.
+    pub(super) async fn unlisted(&self) -> Result<Option<String>, Fault> {
+        let (Some(list), Some(dataset)) = (self.list.get(), self.verifier.dataset_here(self.orders)?) else {
+            return Ok(None);
+        };
+        Ok(match blocking(move || sealed::digest_of(&dataset)).await? {
+            Ok(now) if now == *list => None,
+            Ok(_) => Some("another dataset has taken the name meanwhile".to_owned()),
+            Err(fault) => Some(unconfirmed(&fault)),
+        })
+    }
+}
+
+/// The reason why a file is not as the sealed list of the dataset has it. `None`: it is.
+fn unlike(candidate: &Candidate, sealed: Option<&SealedFile>) -> Option<&'static str> {
+    let Some(sealed) = sealed else {
+        return Some("the dataset has no such file in its sealed list: it may be another one");
+    };
+    let is_of_other_time = sealed.mtime.zip(candidate.item.mtime).is_some_and(|(sealed, given)| sealed != given);
+    match sealed.b3 {
+        None => Some("the dataset has no digest of it in its sealed list"),
+        Some(b3) if b3 != candidate.b3 => Some("the dataset has it with another digest in its sealed list"),
+        Some(_) => is_of_other_time.then_some("the dataset has it with another time in its sealed list"),
     }
 }
 
@@ -144,9 +164,4 @@ fn give_up(candidates: &mut [Candidate], why: &str) {
 
 fn unconfirmed(fault: &Fault) -> String {
     format!("the sealed list of the dataset does not confirm it: {}", fault.message)
-}
-
-/// The fault of a path that no transfer takes.
-pub(super) fn unfit(error: PathError) -> Fault {
-    Fault::new(FaultCode::Usage, Blame::Local, error)
 }
