@@ -5,9 +5,10 @@
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
 //! of each file, `known` finds those that earlier readings have found, `admission` says which may
-//! be mended at all, `place` where they stand, and `sealed` which files a dataset has. In: findings on a batch. Out: the same
-//! findings, of which those that were mended are well. A process that is killed leaves a file as it
-//! was, moved aside, or copied anew; the next reading finds which. Must not know the queue's rules.
+//! be mended at all, `place` where they stand, and `sealed` which files a dataset has. In: findings
+//! on a batch. Out: the same findings, of which those that were mended are well. A process that is
+//! killed leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must
+//! not know the queue's rules.
 
 mod admission;
 mod aside;

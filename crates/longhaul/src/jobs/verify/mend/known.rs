@@ -50,8 +50,8 @@ impl Verifier {
         tokio::select! {
             checked = self.check_list(orders, end) => checked?,
             () = until(checked_by) => {
-                let message = "the sealed list of the dataset was not read to its end: it takes too much of --max-time, \
-                               and nobody knows whether all of it is whole";
+                let message = "the sealed list of the dataset was not read to its end: it takes too much of \
+                               --max-time, and nobody knows whether all of it is whole";
                 let fault = Fault::new(FaultCode::TimedOut, Blame::Local, message);
                 self.observer.trouble(&fault.hint_in_words("let it run longer now and then, with a larger --max-time"));
             }

@@ -107,8 +107,8 @@ fn need_reader(is_over: &AtomicBool) -> Result<(), Fault> {
     }
 }
 
-/// Opens it. What is no plain file is not opened: to open a fifo waits for ever. No link is followed
-/// to a dataset either: what it leads to may be changed at any moment.
+/// Opens it. What is no plain file is not opened: to open a fifo waits for ever. No link is
+/// followed to a dataset either: what it leads to may be changed at any moment.
 fn open(dataset: &Path) -> Result<Sealed, Fault> {
     if let Ok(found) = std::fs::symlink_metadata(dataset)
         && !found.is_dir()
