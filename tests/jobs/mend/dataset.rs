@@ -5,10 +5,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
+
 use super::super::plant;
 use super::super::verify::{bad, damage, let_cycle_pass, named, verify};
-use super::{assert_same, mended, pairs};
-use crate::fixture::{Host, Site, files};
+use super::rough::{SLOWLY, kept, let_leases_pass};
+use super::{assert_same, mended, pairs, staged, wait_until};
+use crate::fixture::{Host, Outcome, Site, files, tree};
 
 /// A campaign of `ds` that has appeared as the dataset `run-7` at a destination, and was read once.
 fn appeared(host: &Host, to: &str) {
@@ -18,6 +21,36 @@ fn appeared(host: &Host, to: &str) {
     host.run(["job", "plan", "all"]).succeed();
     host.run(["job", "run", "--drain"]).succeed();
     host.run(verify(&[])).succeed();
+}
+
+/// A campaign of two files that has appeared as the dataset `run-7`. One is damaged and some are
+/// lost, which is known. At the lowest budget each reading and copying of the damaged one takes
+/// seconds.
+fn appeared_and_damaged(lost: &[&str]) -> Host {
+    let host = Host::new();
+    files::make(host.path("ds/large"), 5, 200 << 10);
+    files::make(host.path("ds/small"), 6, 100);
+    host.run(["job", "add", "--name", "all", "--as-dataset", "run-7", "ds", "to"]).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    damage(&host, "to/run-7/ds/large");
+    lost.iter().for_each(|name| fs::remove_file(host.path("to/run-7/ds").join(name)).unwrap());
+    host.run(verify(&[])).fail(6);
+    host
+}
+
+/// The reasons that a run told of files that stay bad, by their paths.
+fn reasons(told: &Outcome) -> Vec<(String, String)> {
+    let text = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap().to_owned();
+    let events = told.events_of("job_bad_file");
+    let mut reasons: Vec<_> = events.iter().map(|event| (text(event, "path"), text(event, "message"))).collect();
+    reasons.sort();
+    reasons
+}
+
+/// The names of longhaul's own in a dataset, in all its directories, beside its sealed list.
+fn own_names(dataset: &Path) -> Vec<String> {
+    tree::leftovers(dataset).into_iter().filter(|path| !path.starts_with(".longhaul-manifest")).collect()
 }
 
 /// The modes and times of the directories of a dataset.
@@ -50,6 +83,7 @@ fn lost_and_damaged_files_of_a_dataset_are_mended_in_it_and_nothing_else_of_it_c
         assert_same(&host.path("ds").join(path), &dataset.join("ds").join(path));
     }
     assert_eq!((dirs(&dataset), sealed(&dataset)), (above, list), "{told}");
+    assert_eq!(own_names(&dataset), [""; 0]);
     let mut names: Vec<_> = fs::read_dir(&dataset).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, [".longhaul-manifest", "ds"]);
@@ -103,6 +137,96 @@ fn a_dataset_that_has_taken_the_place_of_the_campaign_s_is_given_none_of_its_fil
 }
 
 #[test]
+fn a_dataset_that_takes_the_place_while_copies_are_fetched_is_given_none_of_them() {
+    let host = appeared_and_damaged(&["small"]);
+    files::make(host.path("newer/ds/large"), 9, 200 << 10);
+    let dataset = host.path("to/run-7");
+    let running = host.run(verify(&[&SLOWLY[..], &["--believe-losses"]].concat())).start();
+    wait_until("no copy is made", || !staged(&host.path("to")).is_empty());
+    running.signal(Signal::STOP);
+    host.run(["copy", "newer/ds", "to/", "--as-dataset", "run-7", "--if-exists", "replace"]).succeed();
+    let list = sealed(&dataset);
+    running.signal(Signal::CONT);
+    let told = running.finish();
+    let reasons = reasons(&told);
+    let paths: Vec<_> = reasons.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!((paths, mended(&told)), (vec!["large", "small"], pairs(&[])), "{told}");
+    for (path, why) in reasons {
+        assert!(why.contains("another dataset has taken the name meanwhile"), "{path}: {why}: {told}");
+    }
+    assert!(!dataset.join("ds/small").exists() && !host.path("to/.longhaul/grace").exists(), "{told}");
+    assert_same(&host.path("newer/ds/large"), &dataset.join("ds/large"));
+    assert_eq!((sealed(&dataset), own_names(&dataset)), (list, vec![]), "{told}");
+}
+
+#[test]
+fn a_file_of_a_dataset_that_is_renamed_while_its_copy_is_put_is_not_told_as_mended() {
+    let host = appeared_and_damaged(&[]);
+    let (dataset, away) = (host.path("to/run-7"), host.path("to/run-7.old"));
+    let broken = fs::read(dataset.join("ds/large")).unwrap();
+    let running = host.run(verify(&SLOWLY)).start();
+    wait_until("it is not moved aside", || !dataset.join("ds/large").exists());
+    running.signal(Signal::STOP);
+    fs::rename(&dataset, &away).unwrap();
+    running.signal(Signal::CONT);
+    let told = running.finish();
+    let reasons = reasons(&told);
+    assert_eq!((reasons.len(), mended(&told)), (1, pairs(&[])), "{told}");
+    assert!(reasons[0].1.contains("does not confirm it"), "{told}");
+    let kept = kept(&host.path("to"), "run-7/ds/large");
+    assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == broken, "{kept:?}: {told}");
+    assert!(reasons[0].1.contains(kept[0].to_str().unwrap()), "{told}");
+    assert_same(&host.path("ds/small"), &away.join("ds/small"));
+}
+
+#[test]
+fn what_a_verifier_leaves_in_a_dataset_that_was_killed_while_it_put_a_copy_is_removed_by_the_next_one() {
+    let host = appeared_and_damaged(&[]);
+    let dataset = host.path("to/run-7");
+    let broken = fs::read(dataset.join("ds/large")).unwrap();
+    let running = host.run(verify(&SLOWLY)).start();
+    wait_until("it is not moved aside", || !dataset.join("ds/large").exists());
+    running.signal(Signal::KILL);
+    running.finish();
+    let_leases_pass(&host);
+    let told = host.run(verify(&["--mend"])).succeed();
+    assert_eq!(mended(&told), pairs(&[("large", "lost")]), "{told}");
+    assert_same(&host.path("ds/large"), &dataset.join("ds/large"));
+    assert_eq!((own_names(&dataset), staged(&host.path("to"))), (vec![], vec![]), "{told}");
+    let kept = kept(&host.path("to"), "run-7/ds/large");
+    assert!(kept.len() == 1 && fs::read(&kept[0]).unwrap() == broken, "{kept:?}: {told}");
+}
+
+#[test]
+fn a_link_with_the_name_of_a_dataset_is_told_and_nothing_is_mended_through_it() {
+    let host = Host::new();
+    appeared(&host, "to");
+    damage(&host, "to/run-7/ds/1/01");
+    let broken = fs::read(host.path("to/run-7/ds/1/01")).unwrap();
+    host.run(verify(&[])).succeed();
+    fs::rename(host.path("to/run-7"), host.path("to/run-7.v2")).unwrap();
+    files::link("run-7.v2", host.path("to/run-7"));
+    let_cycle_pass(&host);
+    let told = host.run(verify(&["--mend"])).finish();
+    assert!(told.code != 0 && mended(&told).is_empty(), "{told}");
+    assert!(told.stderr.contains("not the dataset itself"), "{told}");
+    assert_eq!(fs::read(host.path("to/run-7.v2/ds/1/01")).unwrap(), broken);
+    assert!(!host.path("to/.longhaul/grace").exists(), "{told}");
+}
+
+#[test]
+fn a_run_with_mend_fails_for_a_lost_list_alone_and_says_what_to_do() {
+    let host = Host::new();
+    appeared(&host, "to");
+    host.run(verify(&["--mend"])).succeed();
+    fs::remove_dir_all(host.path("to/run-7/.longhaul-manifest")).unwrap();
+    let told = host.run(verify(&["--mend"])).fail(3);
+    assert!(told.stderr.contains("never written anew") && told.stderr.contains("restore it from a backup"), "{told}");
+    assert!(reasons(&told).is_empty(), "{told}");
+    host.run(verify(&[])).succeed();
+}
+
+#[test]
 fn a_sealed_list_that_is_lost_or_damaged_is_told_and_not_made_anew_and_nothing_is_mended_without_it() {
     let host = Host::new();
     appeared(&host, "to");
@@ -113,7 +237,8 @@ fn a_sealed_list_that_is_lost_or_damaged_is_told_and_not_made_anew_and_nothing_i
     let (dir, away) = (dataset.join(".longhaul-manifest"), host.path("away"));
     let refused = |why: &str| {
         let told = host.run(verify(&["--mend"])).finish();
-        assert!(told.code != 0 && told.stderr.contains("never written anew"), "{why}: {told}");
+        assert_eq!(told.code, 6, "a file is damaged: {why}: {told}");
+        assert!(told.stderr.contains("never written anew"), "{why}: {told}");
         let found = told.events_of("job_bad_file");
         let found: Vec<_> = found.iter().filter(|event| event["path"] == "1/01").collect();
         assert!(!found.is_empty() && mended(&told).is_empty(), "{why}: {told}");

@@ -20,17 +20,17 @@ use super::{
 use crate::fixture::{Host, Site, files};
 
 /// The lowest budget: each reading and copying of a file of `one_damaged` takes seconds.
-const SLOWLY: [&str; 3] = ["--mend", "--budget", "64KiB/s"];
+pub(super) const SLOWLY: [&str; 3] = ["--mend", "--budget", "64KiB/s"];
 
 /// The files that were moved aside under a path, in a directory with longhaul's own.
-fn kept(top: &Path, path: &str) -> Vec<PathBuf> {
+pub(super) fn kept(top: &Path, path: &str) -> Vec<PathBuf> {
     let labels = fs::read_dir(top.join(".longhaul/grace")).into_iter().flatten();
     let all = labels.map(|label| label.unwrap().path().join(path));
     all.filter(|path| path.exists()).collect()
 }
 
 /// Lets the leases of verifiers pass that are gone or stand still.
-fn let_leases_pass(host: &Host) {
+pub(super) fn let_leases_pass(host: &Host) {
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
     rows.execute("UPDATE verification SET until = 0", []).unwrap();
 }
@@ -251,20 +251,25 @@ fn a_replica_with_other_things_in_the_place_of_files_gives_nothing_and_they_do_n
     host.run(verify(&[])).succeed();
     host.run(["copy", "ds/", "replica"]).succeed();
     damage(&host, "to/1/01");
-    for path in ["2/02", "3/03"] {
+    for path in ["2/02", "3/03", "4/04"] {
         fs::remove_file(host.path("to").join(path)).unwrap();
     }
     for path in ["1/01", "2/02", "3/03"] {
         fs::remove_file(host.path("replica").join(path)).unwrap();
     }
     files::link(host.path("ds/1/01"), host.path("replica/1/01"));
-    // Larger than all that is wanted.
+    // At the budget it takes longer than there is time.
     files::make(host.path("replica/2/02/more"), 3, 4 << 20);
     let_cycle_pass(&host);
-    let told = host.run(verify(&["--mend-from", "replica"])).fail(6);
-    let found = [("1/01", "damaged", false), ("2/02", "lost", false), ("3/03", "lost", false)];
+    host.run(verify(&[])).fail(6);
+    let slowly = ["--mend-from", "replica", "--budget", "64KiB/s", "--max-time", "30s"];
+    let told = host.run(verify(&slowly)).fail(6);
+    assert_eq!(mended(&told), pairs(&[("4/04", "lost")]), "what is right beside them comes: {told}");
+    let found = [("1/01", "damaged", true), ("2/02", "lost", true), ("3/03", "lost", true)];
     assert_eq!(bad(told.events_of("job_bad_file")), named(&found), "{told}");
-    assert_eq!(mended(&told), pairs(&[]));
+    for event in told.events_of("job_bad_file") {
+        assert!(!event["message"].as_str().unwrap().contains("was to stop"), "{event}: {told}");
+    }
     assert!(!host.path("to/2/02").exists() && !host.path("to/.longhaul/grace").exists());
     let told = host.run(verify(&["--mend-from", "replica", "--mend-from", "ds"])).succeed();
     assert_eq!(mended(&told), pairs(&[("1/01", "damaged"), ("2/02", "lost"), ("3/03", "lost")]));

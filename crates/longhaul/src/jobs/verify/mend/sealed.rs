@@ -53,11 +53,7 @@ impl Drop for ReadingEnd {
 ///
 /// # Errors
 /// The fault of a list that is not there, or is damaged; `terminated` once it is over.
-pub(super) fn listed(
-    dataset: &Path,
-    paths: &BTreeSet<RelPath>,
-    is_over: &AtomicBool,
-) -> Result<ListedFiles, Fault> {
+pub(super) fn listed(dataset: &Path, paths: &BTreeSet<RelPath>, is_over: &AtomicBool) -> Result<ListedFiles, Fault> {
     let (sealed, mut found) = (open(dataset)?, BTreeMap::new());
     let Some(last) = paths.last() else { return Ok((sealed.digest(), found)) };
     for item in sealed.items() {
