@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, Hash32, IfExists, PathList, Preserve, RelPath};
 use longhaul_engine::{
-    Credentials, ExpectedFile, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
+    Credentials, ExpectedFile, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings,
+    Stop, run,
 };
 use longhaul_jobs::ClaimId;
 use longhaul_jobs::queue::VerifyShard;
