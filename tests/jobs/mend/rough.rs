@@ -46,8 +46,15 @@ fn two_verifiers_at_once_mend_each_file_once() {
     lost.iter().for_each(|path| fs::remove_file(host.path("to").join(path)).unwrap());
     let_cycle_pass(&host);
     host.run(verify(&[])).fail(6);
-    let running = [host.run(verify(&["--mend"])).start(), host.run(verify(&["--mend"])).start()];
-    let outcomes = running.map(|running| running.finish());
+    // One holds a shard while the other one mends the rest.
+    let held = host.run(verify(&SLOWLY)).start();
+    wait_until("no copy is made", || !staged(&host.path("to")).is_empty());
+    held.signal(Signal::STOP);
+    let other = host.run(verify(&["--mend"])).finish();
+    held.signal(Signal::CONT);
+    let outcomes = [held.finish(), other];
+    assert_eq!(outcomes[0].code, 0, "nothing is left: {}{}", outcomes[0], outcomes[1]);
+    assert!(outcomes.iter().all(|outcome| !mended(outcome).is_empty()), "{}{}", outcomes[0], outcomes[1]);
     let mut all: Vec<_> = outcomes.iter().flat_map(mended).collect();
     all.sort();
     let mut expected: Vec<_> = damaged.iter().map(|path| (path.to_string(), "damaged".to_owned())).collect();
