@@ -17,6 +17,7 @@ use super::sealed::{ReadingEnd, SealedFile};
 use super::{Mending, sealed};
 use crate::jobs::verify::blocking;
 use crate::jobs::verify::orders::AbsenceUse;
+use crate::jobs::verify::shard::TimesKept;
 
 impl Mending<'_> {
     /// Gives up candidates that may not be mended.
@@ -119,7 +120,7 @@ impl Mending<'_> {
         };
         for candidate in candidates.iter_mut().filter(|one| one.is_untouched()) {
             let sealed = onto.concat(candidate.path()).ok().and_then(|path| listed.get(&path));
-            if let Some(why) = unlike(candidate, sealed) {
+            if let Some(why) = unlike(candidate, (sealed, self.files.keeps_times)) {
                 candidate.give_up(why);
             }
         }
@@ -146,11 +147,13 @@ impl Mending<'_> {
 }
 
 /// The reason why a file is not as the sealed list of the dataset has it. `None`: it is.
-fn unlike(candidate: &Candidate, sealed: Option<&SealedFile>) -> Option<&'static str> {
+/// Where times are not kept, the list has those at which files came.
+fn unlike(candidate: &Candidate, (sealed, times): (Option<&SealedFile>, TimesKept)) -> Option<&'static str> {
     let Some(sealed) = sealed else {
         return Some("the dataset has no such file in its sealed list: it may be another one");
     };
-    let is_of_other_time = sealed.mtime.zip(candidate.item.mtime).is_some_and(|(sealed, given)| sealed != given);
+    let given = candidate.item.mtime.filter(|_| times == TimesKept::Yes);
+    let is_of_other_time = sealed.mtime.zip(given).is_some_and(|(sealed, given)| sealed != given);
     match sealed.b3 {
         None => Some("the dataset has no digest of it in its sealed list"),
         Some(b3) if b3 != candidate.b3 => Some("the dataset has it with another digest in its sealed list"),
