@@ -271,6 +271,33 @@ fn a_file_system_without_inodes_is_named_once_and_keeps_what_it_took() {
     }
 }
 
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn a_damaged_file_whose_copy_finds_no_room_beside_it_before_it_is_moved_stays_as_it_is_and_is_mended_once_there_is_some() {
+    let small = Small::in_memory("size=1m");
+    let host = &small.host;
+    files::make(host.path("ds/large"), 5, 600 << 10);
+    host.run(["job", "add", "--name", "all", "ds/"]).arg(small.path("to")).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    let (place, mut broken) = (small.path("to/large"), fs::read(host.path("ds/large")).unwrap());
+    let time = fs::metadata(&place).unwrap().modified().unwrap();
+    broken[7] ^= 1;
+    fs::write(&place, &broken).unwrap();
+    fs::File::options().write(true).open(&place).unwrap().set_modified(time).unwrap();
+    let mend = ["job", "verify", "--json", "all", "--once", "--mend"];
+    let told = host.run(mend).fail(6);
+    let found = told.events_of("job_bad_file");
+    assert!(found.len() == 1 && found[0]["message"].as_str().unwrap().contains("it was not mended"), "{told}");
+    assert_eq!(fs::read(&place).unwrap(), broken, "{told}");
+    assert!(!small.path("to/.longhaul/grace").exists(), "{told}");
+    assert!(tree::leftovers(&small.mount).iter().all(|path| !path.contains("/mend-")), "{told}");
+    small.remount("size=4m");
+    let told = host.run(mend).succeed();
+    assert_eq!(told.events_of("job_mended").len(), 1, "{told}");
+    assert_eq!(fs::read(&place).unwrap(), fs::read(host.path("ds/large")).unwrap());
+}
+
 /// Fails unless all small files that were committed before the disk was full are whole.
 fn assert_committed_whole(small: &Small, target: &Path, context: &str) {
     let Ok(entries) = fs::read_dir(target) else { return };

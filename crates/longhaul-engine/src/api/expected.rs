@@ -4,15 +4,35 @@
 //! whether it is the file that is meant, before anything is written; and to a sender on this host,
 //! which asks the same of each entry that its scan finds. Plain data; touches no disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::{Blame, Entry, EntryKind, Fault, FaultCode, Mtime, RelPath};
 use serde::{Deserialize, Serialize};
 
-/// The files that are expected, by their names at the source. Other names may come too.
+/// The files that are expected, by their names at the source. Other names may come too unless it
+/// says otherwise, but none beneath one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<(RelPath, ExpectedFile)>", into = "Vec<(RelPath, ExpectedFile)>")]
-pub struct ExpectedFiles(BTreeMap<RelPath, ExpectedFile>);
+#[serde(from = "ExpectedForm", into = "ExpectedForm")]
+pub struct ExpectedFiles {
+    files: BTreeMap<RelPath, ExpectedFile>,
+    /// The only names that may come. `None`: any.
+    only: Option<OnlyNames>,
+}
+
+/// The only names that may come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OnlyNames {
+    names: BTreeSet<RelPath>,
+    /// The directories above them.
+    above: BTreeSet<RelPath>,
+}
+
+/// The form in which it is kept: paths are no keys there.
+#[derive(Serialize, Deserialize)]
+struct ExpectedForm {
+    files: Vec<(RelPath, ExpectedFile)>,
+    only: Option<Vec<RelPath>>,
+}
 
 /// A file that is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,27 +62,49 @@ pub(crate) enum FileDifference {
     Time,
     /// It is another kind of file.
     Kind,
+    /// Nobody has asked for its name.
+    Unasked,
 }
 
-impl From<Vec<(RelPath, ExpectedFile)>> for ExpectedFiles {
-    fn from(files: Vec<(RelPath, ExpectedFile)>) -> ExpectedFiles {
-        files.into_iter().collect()
+impl From<ExpectedForm> for ExpectedFiles {
+    fn from(form: ExpectedForm) -> ExpectedFiles {
+        let files = form.files.into_iter().collect::<ExpectedFiles>();
+        match &form.only {
+            Some(names) => files.only(names),
+            None => files,
+        }
     }
 }
 
-impl From<ExpectedFiles> for Vec<(RelPath, ExpectedFile)> {
-    fn from(files: ExpectedFiles) -> Vec<(RelPath, ExpectedFile)> {
-        files.0.into_iter().collect()
+impl From<ExpectedFiles> for ExpectedForm {
+    fn from(expected: ExpectedFiles) -> ExpectedForm {
+        let only = expected.only.map(|only| only.names.into_iter().collect());
+        ExpectedForm { files: expected.files.into_iter().collect(), only }
     }
 }
 
 impl FromIterator<(RelPath, ExpectedFile)> for ExpectedFiles {
     fn from_iter<T: IntoIterator<Item = (RelPath, ExpectedFile)>>(files: T) -> ExpectedFiles {
-        ExpectedFiles(files.into_iter().collect())
+        ExpectedFiles { files: files.into_iter().collect(), only: None }
     }
 }
 
 impl ExpectedFiles {
+    /// The same, where no other names may come than these and the directories above them. Nothing
+    /// else is expected of a name that has no file here.
+    pub fn only<'n>(self, names: impl IntoIterator<Item = &'n RelPath>) -> ExpectedFiles {
+        let mut only = OnlyNames::default();
+        for name in names {
+            let mut above = name.parent();
+            while let Some(dir) = above.filter(|dir| !only.above.contains(dir)) {
+                above = dir.parent();
+                only.above.insert(dir);
+            }
+            only.names.insert(name.clone());
+        }
+        ExpectedFiles { only: Some(only), ..self }
+    }
+
     /// Refuses an entry that is another file than the one that is expected under its name.
     ///
     /// # Errors
@@ -75,6 +117,7 @@ impl ExpectedFiles {
             }
             FileDifference::Time => "was written to at the source since it was listed".to_owned(),
             FileDifference::Kind => "is another kind of file at the source than the one that was expected".to_owned(),
+            FileDifference::Unasked => "comes from the source, and nobody has asked for it".to_owned(),
         };
         let message = format_args!("'{}' {how}", entry.path.escaped());
         Err(Fault::new(FaultCode::Changed, Blame::Peer, message).about(entry.path.escaped()))
@@ -82,13 +125,16 @@ impl ExpectedFiles {
 
     /// The file that is expected under a name. `None`: any.
     pub(crate) fn of(&self, path: &RelPath) -> Option<&ExpectedFile> {
-        self.0.get(path)
+        self.files.get(path)
     }
 
     /// How an entry differs from the file that is expected under its name. `None`: it does not, or
     /// none is expected.
     pub(crate) fn difference(&self, entry: &Entry) -> Option<FileDifference> {
-        match (&entry.kind, self.0.get(&entry.path)?) {
+        let Some(expected) = self.files.get(&entry.path) else {
+            return self.difference_beneath(entry).or_else(|| self.unasked(entry));
+        };
+        match (&entry.kind, expected) {
             // The sender says why it does not send it.
             (EntryKind::Unsent { .. }, _) | (EntryKind::Symlink { .. }, ExpectedFile::Link) => None,
             (EntryKind::File { len, .. }, ExpectedFile::File { bytes, .. }) if len != bytes => {
@@ -99,6 +145,26 @@ impl ExpectedFiles {
             }
             _ => Some(FileDifference::Kind),
         }
+    }
+
+    /// The same of an entry that is not expected itself. Nothing lies beneath a file that is: a
+    /// sender that has a directory in its place could send any number of files in it.
+    fn difference_beneath(&self, entry: &Entry) -> Option<FileDifference> {
+        let is_sent = !matches!(entry.kind, EntryKind::Unsent { .. });
+        let mut above = std::iter::successors(entry.path.parent(), RelPath::parent);
+        (is_sent && above.any(|above| self.files.contains_key(&above))).then_some(FileDifference::Kind)
+    }
+
+    /// Whether nobody has asked for an entry, if only some names may come: a sender could fill the
+    /// disk with others.
+    fn unasked(&self, entry: &Entry) -> Option<FileDifference> {
+        let only = self.only.as_ref()?;
+        let is_asked = match &entry.kind {
+            EntryKind::Unsent { .. } => true,
+            EntryKind::Dir | EntryKind::DirEnd => entry.path.is_root() || only.above.contains(&entry.path),
+            _ => only.names.contains(&entry.path),
+        };
+        (!is_asked).then_some(FileDifference::Unasked)
     }
 }
 
@@ -138,11 +204,45 @@ mod tests {
             ("l", link(), true),
             ("l", file(3, 5), false),
             ("other", file(7, 7), true),
+            ("f/beneath", file(3, 5), false),
+            ("f/beneath/it", dir(), false),
+            ("f/beneath", unsent(), true),
+            ("other/f", file(7, 7), true),
         ] {
             let entry = Entry { path: path(name), kind, meta };
             let checked = expected.check(&entry);
             assert_eq!(checked.is_ok(), fine, "{entry:?}");
             assert!(checked.is_ok() || checked.is_err_and(|fault| fault.code == FaultCode::Changed), "{entry:?}");
         }
+    }
+
+    #[test]
+    fn where_only_some_names_may_come_all_others_are_refused_but_directories_above_them() {
+        let path = |name: &str| RelPath::new(name).expect("a path");
+        let file = || EntryKind::File { len: 3, sparse: false, inode: Inode::default() };
+        let asked = [path("a/b/f"), path("any")];
+        let files = [(path("a/b/f"), ExpectedFile::File { bytes: 3, mtime: None })];
+        let expected = files.into_iter().collect::<ExpectedFiles>().only(&asked);
+        let unsent = EntryKind::Unsent { failure: Some(FaultCode::Denied), why: "denied".into() };
+        for (name, kind, difference) in [
+            ("a/b/f", file(), None),
+            ("any", file(), None),
+            ("a", EntryKind::Dir, None),
+            ("a/b", EntryKind::Dir, None),
+            ("a/b", EntryKind::DirEnd, None),
+            ("junk", unsent, None),
+            ("junk", file(), Some(FileDifference::Unasked)),
+            ("junk", EntryKind::Dir, Some(FileDifference::Unasked)),
+            ("a/b", file(), Some(FileDifference::Unasked)),
+            ("a/junk", file(), Some(FileDifference::Unasked)),
+            ("any", EntryKind::Dir, Some(FileDifference::Unasked)),
+            ("any/beneath", file(), Some(FileDifference::Unasked)),
+            ("a/b/f/beneath", file(), Some(FileDifference::Kind)),
+        ] {
+            let entry = Entry { path: path(name), kind, meta: Meta::default() };
+            assert_eq!(expected.difference(&entry), difference, "{entry:?}");
+        }
+        let kept = ExpectedFiles::from(ExpectedForm::from(expected.clone()));
+        assert_eq!(kept, expected);
     }
 }

@@ -35,6 +35,7 @@ impl ExpectedSource {
             FileDifference::Length { .. } => "it has another length than when it was listed",
             FileDifference::Time => "it was written to since it was listed",
             FileDifference::Kind => "it is another kind of file than when it was listed",
+            FileDifference::Unasked => "nobody has asked for it",
         };
         let path = entry.path.clone();
         Scanned::Failed { error: DiskError::Changed { path: (&path).into(), how }, path }

@@ -37,13 +37,8 @@ pub(super) fn orders(
     let refused = format!("this verifier mends nothing of the campaign '{}'", campaign.name);
     let roots = owners.admit(&campaign.name, signed).map_err(|refusal| refusal.fault(refused))?;
     let spec = CampaignSpec::decode(&campaign.spec)?;
-    if spec.dataset.is_some() {
-        return Err(Error::Combination {
-            why: "the files of a dataset are sealed together, and another dataset may have its name by now: \
-                  nothing in it is mended",
-            hint: "leave --mend out; have its files moved again under another name, or copy the bad ones by hand",
-        });
-    }
+    let dest = at.map_or_else(|| spec.to.clone(), |at| CampaignPlace::Here(at.to_owned()));
+    let standing = standing((&spec, dest))?;
     // That of a campaign that was cancelled, or is not planned yet, says nothing of its manifests.
     if roots.as_ref().is_some_and(Vec::is_empty) {
         return Err(Error::Combination {
@@ -51,12 +46,29 @@ pub(super) fn orders(
             hint: "leave --mend out; or plan the campaign first, or add it anew",
         });
     }
-    let dest = at.map_or_else(|| spec.to.clone(), |at| CampaignPlace::Here(at.to_owned()));
-    let from = args.mend_from.iter().map(|text| replica(text, &dest)).collect::<Result<Vec<_>, _>>()?;
+    let from = args.mend_from.iter().map(|text| replica(text, &standing)).collect::<Result<Vec<_>, _>>()?;
     let tops = spec.sources.iter().map(|source| &source.top).filter(|_| from.is_empty());
-    refuse_one_key((given, &spec), from.iter().chain(tops).chain([&dest]))?;
+    refuse_one_key((given, &spec), from.iter().chain(tops).chain([&standing]))?;
     let kinds = kinds.unwrap_or_else(|| vec![BadKind::Lost, BadKind::Damaged]);
-    Ok(Some(MendOrders { kinds, from, spec, signed: campaign.spec, roots }))
+    Ok(Some(MendOrders { kinds, from, spec, begun: campaign, roots }))
+}
+
+/// The directory beneath which the files of a campaign stand. Only a dataset on this host tells
+/// whether it is the campaign's own still: its sealed list is served by no daemon.
+fn standing((spec, dest): (&CampaignSpec, CampaignPlace)) -> Result<CampaignPlace, Error> {
+    match (&spec.dataset, &dest) {
+        (None, _) => Ok(dest),
+        (Some(_), CampaignPlace::Daemon { .. }) => Err(Error::Combination {
+            why: "the dataset is at a daemon, which does not serve the sealed list in it: another dataset may have \
+                  its name by now, and nothing in it is mended from here",
+            hint: "run it on the daemon's host, with --at DIR for the directory that DEST is there; \
+                   or leave --mend out",
+        }),
+        (Some(name), CampaignPlace::Here(_)) => {
+            let refused = |error| Fault::new(FaultCode::Usage, Blame::Local, error);
+            Ok(dest.with_dataset(name).map_err(refused)?)
+        }
+    }
 }
 
 /// Reads the kinds of bad files that are mended.

@@ -6,7 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "only lengths, times and targets of links are looked at")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_link, symlink_metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
@@ -203,7 +203,7 @@ async fn read_here(
         memory: rules.memory.unwrap_or(defaults.memory),
         ..defaults
     };
-    let (heard, top) = (Arc::new(ReadFiles::default()), PathBuf::from(top));
+    let (heard, top) = (Arc::new(ReadFiles::of(names.into_iter().collect())), PathBuf::from(top));
     let observer = Arc::clone(&heard);
     let runtime = tokio::runtime::Handle::current();
     // On a thread of its own: it must not wait while something here waits for the queue's file.
@@ -217,14 +217,21 @@ async fn read_here(
     }
 }
 
-/// Hears of the files that the engine reads or sends.
-#[derive(Default)]
-pub(super) struct ReadFiles(Mutex<BTreeMap<RelPath, FileRead>>);
+/// Hears of the files that the engine reads or sends. A peer may tell of any number of others.
+pub(super) struct ReadFiles {
+    asked: BTreeSet<RelPath>,
+    heard: Mutex<BTreeMap<RelPath, FileRead>>,
+}
 
 impl ReadFiles {
+    /// Hears of these files.
+    pub(super) fn of(asked: BTreeSet<RelPath>) -> ReadFiles {
+        ReadFiles { asked, heard: Mutex::default() }
+    }
+
     /// Takes the files that were heard of.
     pub(super) fn taken(&self) -> BTreeMap<RelPath, FileRead> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -236,7 +243,9 @@ impl Observer for ReadFiles {
             (_, Some(b3)) => Ok((bytes, b3)),
             (_, None) => return,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
+        if self.asked.contains(&path) {
+            self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(path, read);
+        }
     }
 }
 

@@ -4,39 +4,45 @@
 //! digest that is recorded of the file. What stands under the name is then looked at and read once
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
-//! of each file, `known` finds those that earlier readings have found. In: findings on a batch.
-//! Out: the same findings, of which those that were mended are well. A process that is killed
-//! leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must not
-//! know the queue's rules.
+//! of each file, `known` finds those that earlier readings have found, `admission` says which may
+//! be mended at all, `place` where they stand, and `sealed` which files a dataset has. In: findings
+//! on a batch. Out: the same findings, of which those that were mended are well. A process that is
+//! killed leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must
+//! not know the queue's rules.
 
+mod admission;
 mod aside;
 mod candidate;
 mod known;
+mod place;
 mod replace;
+mod sealed;
 mod staging;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, IfExists, PathList, Preserve, RelPath};
+use longhaul_core::{AccountMap, Blame, Fault, FaultCode, Filter, Hash32, IfExists, PathList, Preserve, RelPath};
 use longhaul_engine::{
-    Credentials, ExpectedFile, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings, Stop, run,
+    Credentials, ExpectedFile, ExpectedFiles, Job, JobDestination, JobSource, LocalDest, Metadata, RATE_MIN, Settings,
+    Stop, run,
 };
+use longhaul_jobs::ClaimId;
 use longhaul_jobs::queue::VerifyShard;
-use longhaul_jobs::{BadKind, ClaimId};
 use longhaul_manifest::{Item, ItemKind};
 use rustix::process::geteuid;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::candidate::{Candidate, CandidateState};
+use self::place::{dataset_name, unfit};
 use self::staging::Staging;
 use super::batch::{BatchFindings, ReadRules, StopsAtEnd, findings};
 use super::ground::{FileRead, ReadFiles};
-use super::orders::{AbsenceUse, ChangedUse, MendOrders};
+use super::orders::{ChangedUse, MendOrders};
 use super::shard::{NamesBatch, ShardFiles, TimesKept};
 use super::{Verifier, blocking};
 use crate::jobs::mover::Halt;
@@ -52,6 +58,8 @@ struct Mending<'a> {
     stop: &'a Stop,
     /// When it was told to stop.
     stopped: watch::Receiver<Option<Instant>>,
+    /// The digest of the sealed list by which candidates were found to be in their dataset.
+    list: OnceLock<Hash32>,
 }
 
 /// The outcome of a transfer: what was heard of each file, and the fault that ended it.
@@ -87,16 +95,12 @@ impl Verifier {
     ) -> BatchFindings {
         let Some(orders) = &self.orders.mend else { return found };
         let mut candidates = candidate::candidates(orders, (files, batch), &mut found);
-        if given.campaign.spec != orders.signed {
-            for candidate in &mut candidates {
-                candidate.give_up("the queue says something else of the campaign than when the verifier began");
-            }
-        }
         candidate::give_up_long(&mut candidates, (self.orders.budget, deadline));
         let (trigger, stop) = Stop::new();
         let _guard = StopsAtEnd(trigger);
         let (stopper, stopped) = watch::channel(None);
-        let mending = Mending { verifier: self, orders, files, given, id, stop: &stop, stopped };
+        let list = OnceLock::new();
+        let mending = Mending { verifier: self, orders, files, given, id, stop: &stop, stopped, list };
         let ended = tokio::select! {
             ended = mending.all(&mut candidates, &mut found) => ended,
             never = self.stop_mending((given, id, reached), stopping, &stopper) => match never {},
@@ -121,11 +125,6 @@ impl Verifier {
         stopper.send_replace(Some(Instant::now()));
         self.keep_lease(kept).await;
         std::future::pending().await
-    }
-
-    /// The campaign's destination.
-    fn destination(&self, orders: &MendOrders) -> CampaignPlace {
-        self.orders.at.clone().map_or_else(|| orders.spec.to.clone(), CampaignPlace::Here)
     }
 }
 
@@ -163,7 +162,7 @@ impl Mending<'_> {
     /// Has right copies come to this host. `None`: none is to be had. Nothing changes at the
     /// destination.
     async fn gather(&self, candidates: &mut [Candidate]) -> Result<Option<Gathered>, Fault> {
-        self.doubt_place(candidates).await?;
+        self.admit(candidates).await?;
         if candidates.iter().all(|candidate| candidate.state != CandidateState::Wanted) {
             return Ok(None);
         }
@@ -174,21 +173,24 @@ impl Mending<'_> {
         Ok(has_any.then_some(Gathered { trees, staging }))
     }
 
-    /// Gives up lost files where nothing tells that the destination is the directory in which
-    /// others stood: its disk may not be mounted.
-    async fn doubt_place(&self, candidates: &mut [Candidate]) -> Result<(), Fault> {
-        let is_believed = self.verifier.orders.absences == AbsenceUse::Believed;
-        if is_believed || candidates.iter().all(|candidate| candidate.found.kind != BadKind::Lost) {
-            return Ok(());
+    /// The path beneath the campaign's destination beneath which the files of the shard stand.
+    fn within(&self) -> Result<RelPath, Fault> {
+        let onto = self.files.onto();
+        match dataset_name(self.orders)? {
+            Some(name) => name.concat(onto).map_err(unfit),
+            None => Ok(onto.clone()),
         }
-        let mark = self.files.mark_now().await;
-        if blocking(move || mark.is_same()).await? {
-            return Ok(());
+    }
+
+    /// The directory to which copies are sent, and the path in it beneath which the files stand. It
+    /// is not within a dataset: what longhaul keeps for a transfer would come into that, and change
+    /// the times of its directories.
+    fn receiving(&self) -> Result<(CampaignPlace, RelPath), Fault> {
+        let dest = self.verifier.destination(self.orders);
+        match self.orders.spec.dataset {
+            Some(_) => Ok((dest, self.within()?)),
+            None => Ok((dest.at(self.files.onto()).map_err(unfit)?, RelPath::root())),
         }
-        for candidate in candidates.iter_mut().filter(|candidate| candidate.found.kind == BadKind::Lost) {
-            candidate.give_up("the destination may not be the directory in which files stood (--believe-losses)");
-        }
-        Ok(())
     }
 
     /// The trees from which copies are taken, with the names of the shard.
@@ -196,7 +198,7 @@ impl Mending<'_> {
         if !self.orders.from.is_empty() {
             let beneath = |tree: &CampaignPlace| tree.clone().at(self.files.onto());
             let trees = self.orders.from.iter().map(beneath).collect::<Result<_, _>>();
-            return trees.map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error));
+            return trees.map_err(unfit);
         }
         let missing = || Fault::new(FaultCode::Usage, Blame::Local, "the campaign has no source for a shard of it");
         let source = self.orders.spec.sources.get(self.files.source()).ok_or_else(missing)?;
@@ -220,24 +222,27 @@ impl Mending<'_> {
         candidates: &mut [Candidate],
         (trees, staging): (&[CampaignPlace], &Staging),
     ) -> Result<(), Fault> {
+        let (_, within) = self.receiving()?;
         for (at, tree) in trees.iter().enumerate() {
             let is_wanted = |candidate: &&Candidate| candidate.state == CandidateState::Wanted;
             let wanted: Vec<_> = candidates.iter().filter(is_wanted).map(|one| one.item.clone()).collect();
             if wanted.is_empty() {
                 break;
             }
-            let stage = staging.stage(at)?;
+            let stage = staging.stage_in(at, &within)?;
             let mut dest = LocalDest::directory(&stage);
-            // One of another length is refused before a byte of it comes.
+            // One of another length, or that was not asked for, is refused before a byte of it
+            // comes.
             let expected = |item: &Item| match item.kind {
                 ItemKind::File { bytes: Some(bytes) } => {
                     Some((item.path.clone(), ExpectedFile::File { bytes, mtime: None }))
                 }
                 _ => None,
             };
-            dest.expected = Some(Arc::new(wanted.iter().filter_map(expected).collect()));
-            let job = Job::between(tree.contents(), JobDestination::Local(dest));
             let names = wanted.iter().map(|item| &item.path);
+            let expected: ExpectedFiles = wanted.iter().filter_map(expected).collect();
+            dest.expected = Some(Arc::new(expected.only(names.clone())));
+            let job = Job::between(tree.contents(), JobDestination::Local(dest));
             let mut carried = self.carry(job, names, CarryTo::Staging).await?;
             for candidate in candidates.iter_mut().filter(|one| one.state == CandidateState::Wanted) {
                 let heard = carried.files.remove(&candidate.item.path);
@@ -253,12 +258,12 @@ impl Mending<'_> {
     /// Gives directories of copies what those at the destination have, which so keep it. What those
     /// at a daemon have is not known.
     async fn dress(&self, candidates: &[Candidate], staging: &Staging) -> Result<(), Fault> {
-        let dest = self.verifier.destination(self.orders).at(self.files.onto());
-        let Ok(CampaignPlace::Here(dest)) = dest else { return Ok(()) };
+        let (CampaignPlace::Here(dest), within) = self.receiving()? else { return Ok(()) };
         let trees: BTreeSet<usize> = candidates.iter().filter_map(Candidate::staged).collect();
         for at in trees {
-            let paths = candidates.iter().filter(|one| one.staged() == Some(at)).map(|one| one.path().clone());
-            let (stage, dest, paths) = (staging.stage(at)?, dest.clone(), paths.collect::<Vec<_>>());
+            let staged = candidates.iter().filter(|one| one.staged() == Some(at));
+            let paths = staged.map(|one| within.concat(one.path())).collect::<Result<Vec<_>, _>>().map_err(unfit)?;
+            let (stage, dest) = (staging.stage(at)?, dest.clone());
             blocking(move || staging::dress(&stage, &dest, &paths)).await??;
         }
         Ok(())
@@ -287,9 +292,10 @@ impl Mending<'_> {
             true => Settings { paths: Vec::new(), ..spec.clone() },
             false => Settings { io: spec.io, engine: spec.engine, depth: spec.depth, ..Settings::default() },
         };
-        let files_from = Some(Arc::new(PathList::new(names)));
+        let names: BTreeSet<RelPath> = names.into_iter().cloned().collect();
+        let files_from = Some(Arc::new(PathList::new(&names)));
         let settings = Settings { files_from, ..self.settings(base, to) };
-        let heard = Arc::new(ReadFiles::default());
+        let heard = Arc::new(ReadFiles::of(names));
         let (observer, runtime, stop) = (heard.clone(), tokio::runtime::Handle::current(), self.stop.clone());
         // On a thread of its own: it must not wait while something here waits for the queue's file.
         let running =

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::{ByteCount, Hash32};
-use longhaul_jobs::{BadKind, CampaignId};
+use longhaul_jobs::{BadKind, Campaign, CampaignId};
 
 use crate::jobs::spec::{CampaignPlace, CampaignSpec};
 
@@ -47,8 +47,9 @@ pub struct MendOrders {
     pub from: Vec<CampaignPlace>,
     /// The transfers of the campaign as its owner signed them, whatever the queue says by now.
     pub spec: CampaignSpec,
-    /// The same as the queue had them then. Nothing is mended of a campaign that has others by now.
-    pub signed: Vec<u8>,
+    /// The campaign as the queue had it as the verifier began. Nothing is mended of one that has
+    /// other transfers by now, or was cancelled since.
+    pub begun: Campaign,
     /// The digests of the manifests that the owner signed, in the order of the sources. `None`:
     /// nobody has signed them.
     pub roots: Option<Vec<Hash32>>,

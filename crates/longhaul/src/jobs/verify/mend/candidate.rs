@@ -67,6 +67,8 @@ pub(super) enum CopyPut {
     No,
     /// It was sent, and nobody has said that it has the name.
     Tried,
+    /// It was sent, and the transfer says that it has not the name: something else may have it.
+    Refused,
     /// The transfer says that it has the name.
     Done,
 }
@@ -125,6 +127,12 @@ impl Candidate {
         &self.item.path
     }
 
+    /// Whether it is to be mended, and nothing was done to its name yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        let is_left_alone = self.kept == AsideFile::Nowhere && self.put == CopyPut::No;
+        is_left_alone && self.state != CandidateState::GivenUp
+    }
+
     /// The number of the tree that has given its copy.
     pub(super) fn staged(&self) -> Option<usize> {
         match self.state {
@@ -181,7 +189,10 @@ impl Candidate {
         match heard {
             Some(Ok((_, b3))) if *b3 == self.b3 => self.put = CopyPut::Done,
             Some(Ok(_)) => self.why.push("its copy has changed on this host since it came".to_owned()),
-            Some(Err(why)) => self.why.push(why.to_string()),
+            Some(Err(why)) => {
+                self.put = CopyPut::Refused;
+                self.why.push(why.to_string());
+            }
             None => self.why.extend(fault.map(|fault| fault.message.to_string())),
         }
     }
@@ -191,6 +202,7 @@ impl Candidate {
     pub(super) fn mended(&self, from: String) -> Option<MendedFile> {
         let kept = match &self.kept {
             AsideFile::Nowhere | AsideFile::Perhaps(_) if self.put != CopyPut::Done => return None,
+            AsideFile::In(_) if self.put == CopyPut::Refused => return None,
             AsideFile::Nowhere => None,
             AsideFile::In(kept) | AsideFile::Perhaps(kept) => Some(kept.clone()),
         };
@@ -286,6 +298,10 @@ mod tests {
         moved.moved(Some(Ok(Withdrawn::Moved)), "/to/grace/a".to_owned());
         moved.sent(Some(&Ok((3, [2; 32]))), None);
         assert_eq!(moved.put, CopyPut::Tried, "its copy has another digest than it came with");
+        moved.sent(None, None);
+        assert!(moved.mended(String::new()).is_some(), "nobody else had the name");
+        moved.sent(Some(&Err("the name is taken".into())), None);
+        assert_eq!(moved.mended(String::new()), None, "another verifier has mended it");
         assert!(moved.unmended(None).message.as_str().contains("lies in /to/grace/a"));
         for end in [Withdrawn::Changed, Withdrawn::NotEmpty, Withdrawn::Gone] {
             let mut other = staged();

@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use longhaul_core::Fault;
+use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::pace::time_of;
 use longhaul_jobs::queue::{VerifyAsk, VerifyNext, VerifyShard, take_to_mend};
-use longhaul_jobs::{ClaimId, Micros, ShardId};
-use tokio::time::{Instant, sleep};
+use longhaul_jobs::{ClaimId, Micros, ShardId, ShardState};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::candidate::MENDING_PASSES;
+use super::sealed::{self, ReadingEnd};
 use super::staging::Staging;
 use crate::jobs::mover::{Halt, random};
 use crate::jobs::spec::CampaignPlace;
@@ -27,7 +28,8 @@ use crate::jobs::verify::{FAILED_SHARDS_MAX, Verifier, blocking, news_of};
 impl Verifier {
     /// Mends what is known to be bad, shard by shard, if the verifier was told to. Each shard is
     /// tried once, in half of the time of the orders at most: the rest is for what is due. A daemon
-    /// that is away, and many shards that cannot be read, end it, and not the verifier.
+    /// that is away, and many shards that cannot be read, end it, and not the verifier. A sealed
+    /// list of a dataset that is lost or damaged is told, and stays as it is.
     ///
     /// # Errors
     /// The fault of a queue that does not answer, and of a campaign that cannot be understood.
@@ -42,10 +44,42 @@ impl Verifier {
             blocking(move || Staging::clear_at(&dest)).await?;
         }
         let half = self.orders.time_max.and_then(|time| Instant::now().checked_add(time / 2));
+        let half = half.into_iter().chain(trials.deadline).min();
+        // Of which half is for the list, so that a long one does not keep files from being mended.
+        let checked_by = half.map(|half| half - half.saturating_duration_since(Instant::now()) / 2);
+        tokio::select! {
+            checked = self.check_list(orders, end) => checked?,
+            () = until(checked_by) => {
+                let message = "the sealed list of the dataset was not read to its end: it takes too much of \
+                               --max-time, and nobody knows whether all of it is whole";
+                let fault = Fault::new(FaultCode::TimedOut, Blame::Local, message);
+                self.observer.trouble(&fault.hint_in_words("let it run longer now and then, with a larger --max-time"));
+            }
+            _ = stopping.wait_for(Option::is_some) => return Ok(()),
+        }
         let whole = std::mem::replace(&mut trials.deadline, half);
         let mended = self.mend_shards((orders, begun), (&mut *trials, end), stopping).await;
         trials.deadline = whole;
         mended
+    }
+
+    /// Tells that the sealed list of the campaign's dataset is lost or damaged, once the dataset
+    /// has appeared. Whatever is mended is asked for in the list again by whoever mends it.
+    async fn check_list(&self, orders: &MendOrders, end: &mut VerifyEnd) -> Result<(), Fault> {
+        let Some(dataset) = self.dataset_here(orders)? else { return Ok(()) };
+        let id = self.orders.campaign;
+        let commit = self.transact(move |rows| rows.commit_of(id)).await?;
+        if commit.is_none_or(|commit| commit.state != ShardState::Done) {
+            return Ok(());
+        }
+        // Whoever no longer waits for it ends it.
+        let reading = ReadingEnd::default();
+        let is_over = reading.flag();
+        if let Err(fault) = blocking(move || sealed::check(&dataset, &is_over)).await? {
+            self.observer.trouble(&fault);
+            end.failed.get_or_insert(fault.code);
+        }
+        Ok(())
     }
 
     async fn mend_shards(
@@ -118,5 +152,13 @@ impl Verifier {
         let (Some(budget), Some(deadline)) = (self.orders.budget, deadline) else { return false };
         let left = deadline.saturating_duration_since(Instant::now());
         time_of(bytes, budget).saturating_mul(MENDING_PASSES + 1) > left
+    }
+}
+
+/// Waits until then. `None`: for ever.
+async fn until(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then).await,
+        None => std::future::pending().await,
     }
 }

@@ -15,6 +15,7 @@ use longhaul_jobs::queue::FoundBad;
 
 use super::aside::{AsideGround, FileAnswer};
 use super::candidate::{AsideFile, Candidate, CopyPut};
+use super::place::unfit;
 use super::staging::{Staging, room_at};
 use super::{CarryTo, Gathered, Mending, stopped};
 use crate::jobs::spec::CampaignPlace;
@@ -49,10 +50,11 @@ impl Mending<'_> {
         (staging, found): (&Staging, &mut BatchFindings),
     ) -> Result<(), Fault> {
         // To fetch the copies may have taken hours.
-        self.doubt_place(candidates).await?;
-        let lost = paths_of(candidates, |one| one.staged().is_some() && one.found.kind == BadKind::Lost);
-        self.need_time()?;
-        self.put(candidates, (&lost.into_iter().collect(), staging)).await?;
+        tokio::select! {
+            admitted = self.admit(candidates) => admitted?,
+            () = self.to_stop() => return Err(stopped()),
+        }
+        self.put_lost(candidates, staging).await?;
         let standing = paths_of(candidates, is_standing);
         if standing.is_empty() {
             return Ok(());
@@ -72,9 +74,34 @@ impl Mending<'_> {
                 going = self.going(names, (&mut *candidates, &mut *found), &mut ground) => going?,
                 () = self.to_stop() => return Err(stopped()),
             };
+            tokio::select! {
+                admitted = self.admit_again(candidates) => admitted?,
+                () = self.to_stop() => return Err(stopped()),
+            }
             let going = self.prepared(going, candidates, staging).await?;
             self.need_time()?;
             self.swap(going, candidates, (&mut ground, staging)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives lost files their copies, some at a time: what is admitted is asked again before each
+    /// few of them, as the copying of all may take hours.
+    async fn put_lost(&self, candidates: &mut [Candidate], staging: &Staging) -> Result<(), Fault> {
+        let is_lost = |one: &&Candidate| one.staged().is_some() && one.found.kind == BadKind::Lost;
+        let lost = candidates.iter().filter(is_lost).map(|one| (one.path().clone(), one.item.bytes())).collect();
+        let rate = self.verifier.orders.budget.into_iter().chain(self.orders.spec.settings.rate).min();
+        let bytes_max = rate.map_or(BYTES_AT_ONCE, |rate| rate.saturating_mul(SECONDS_AT_ONCE).min(BYTES_AT_ONCE));
+        for (at, names) in portions(lost, bytes_max).into_iter().enumerate() {
+            // The first few were admitted right now.
+            if at > 0 {
+                tokio::select! {
+                    admitted = self.admit_again(candidates) => admitted?,
+                    () = self.to_stop() => return Err(stopped()),
+                }
+            }
+            self.need_time()?;
+            self.put(candidates, (&names, staging)).await?;
         }
         Ok(())
     }
@@ -87,7 +114,7 @@ impl Mending<'_> {
     /// The destination, of which files are to be moved aside.
     async fn aside(&self) -> Result<AsideGround, Fault> {
         let plan = PlanName { digest: *blake3::hash(&self.id.0).as_bytes(), made: seconds_now() };
-        let (dest, onto) = (self.verifier.destination(self.orders), self.files.onto().clone());
+        let (dest, onto) = (self.verifier.destination(self.orders), self.within()?);
         let credentials = match dest {
             CampaignPlace::Here(_) => None,
             CampaignPlace::Daemon { .. } => Some(self.key().await?),
@@ -143,12 +170,13 @@ impl Mending<'_> {
             CampaignPlace::Here(dest) => Some(blocking(move || room_at(&dest)).await??),
             CampaignPlace::Daemon { .. } => None,
         };
+        let (_, within) = self.receiving()?;
         let mut prepared = Vec::with_capacity(going.len());
         for (path, facts) in going {
             let Some(candidate) = candidates.iter_mut().find(|one| *one.path() == path) else { continue };
             let Some(at) = candidate.staged() else { continue };
             let left = room.map(|room| room.checked_sub(candidate.item.bytes()));
-            match (left, staging.is_readable(at, &path)) {
+            match (left, staging.is_readable(at, &within.concat(&path).map_err(unfit)?)) {
                 (Some(None), _) => candidate.give_up("there is no room for its copy at the destination"),
                 (_, Err(fault)) => candidate.give_up(&fault.message),
                 (left, Ok(())) => {
@@ -187,7 +215,8 @@ impl Mending<'_> {
         self.put(candidates, (&names.into_iter().collect(), staging)).await
     }
 
-    /// Has copies go under these names, where nothing is replaced.
+    /// Has copies go under these names, where nothing is replaced. None go beneath the name of a
+    /// dataset that is not the one whose list was read, or is gone.
     async fn put(
         &self,
         candidates: &mut [Candidate],
@@ -195,23 +224,31 @@ impl Mending<'_> {
     ) -> Result<(), Fault> {
         let trees: BTreeSet<usize> =
             candidates.iter().filter(|one| names.contains(one.path())).filter_map(Candidate::staged).collect();
-        let dest = self.verifier.destination(self.orders).at(self.files.onto());
-        let dest = dest.map_err(|error| Fault::new(FaultCode::Usage, Blame::Local, error))?;
+        let (dest, within) = self.receiving()?;
         for at in trees {
+            if let Some(why) = self.unlisted().await? {
+                let is_left = |one: &&mut Candidate| one.staged().is_some() && one.put == CopyPut::No;
+                for candidate in candidates.iter_mut().filter(is_left).filter(|one| names.contains(one.path())) {
+                    candidate.give_up(&why);
+                }
+                return Ok(());
+            }
             let is_meant = |one: &Candidate| one.staged() == Some(at) && names.contains(one.path());
-            let paths = paths_of(candidates, is_meant);
+            let placed = candidates.iter().filter(|one| is_meant(one)).map(|one| within.concat(one.path()));
+            let placed = placed.collect::<Result<Vec<_>, _>>().map_err(unfit)?;
             let from = JobSource::Local(vec![LocalSource::contents(staging.stage(at)?)]);
             let job = Job::between(from, dest.receiving());
             let carried = tokio::select! {
-                carried = self.carry(job, &paths, CarryTo::Destination) => carried,
+                carried = self.carry(job, &placed, CarryTo::Destination) => carried,
                 () = self.patience() => Err(stopped()),
             };
             let (files, fault) = match carried {
                 Ok(carried) => (carried.files, carried.fault),
                 Err(fault) => (BTreeMap::new(), Some(fault)),
             };
-            for candidate in candidates.iter_mut().filter(|one| is_meant(one)) {
-                candidate.sent(files.get(candidate.path()), fault.as_ref());
+            let sent = candidates.iter_mut().filter(|one| is_meant(one));
+            for (candidate, placed) in sent.zip(&placed) {
+                candidate.sent(files.get(placed), fault.as_ref());
             }
         }
         Ok(())
@@ -242,6 +279,10 @@ impl Mending<'_> {
                 return Err(fault);
             }
         };
+        if let Some(why) = self.unlisted().await? {
+            self.tell_astray(candidates, &why);
+            return Ok(());
+        }
         candidates.retain_mut(|candidate| {
             if !is_sent(candidate) {
                 return true;
@@ -261,6 +302,21 @@ impl Mending<'_> {
             false
         });
         Ok(())
+    }
+
+    /// Tells of copies that were sent while another dataset has taken the name, or none has it any
+    /// more. None of them is told as mended.
+    fn tell_astray(&self, candidates: &mut [Candidate], why: &str) {
+        for candidate in candidates.iter_mut().filter(|one| one.put != CopyPut::No) {
+            candidate.why.push(format!("{why}, while its copy was put"));
+            let shown = Escaped(candidate.path().as_bytes()).to_string();
+            let message = format_args!("the copy of '{shown}' may have gone where it does not belong: {why}");
+            let fault = Fault::new(FaultCode::Changed, Blame::Local, message).about(shown.clone());
+            self.verifier.observer.trouble(&fault.hint_in_words(
+                "look beneath the name of the dataset, and remove the file if the dataset there is another one; \
+                 a directory with that name and without a sealed list in it was made for the copy",
+            ));
+        }
     }
 
     /// Whether somebody has changed a file, and the verifier was told that this is no fault.
@@ -288,6 +344,24 @@ fn is_standing(candidate: &Candidate) -> bool {
     candidate.staged().is_some() && candidate.found.kind != BadKind::Lost
 }
 
+/// Divides files into portions of so many names and bytes at most, each of one file at least.
+fn portions(files: Vec<(RelPath, u64)>, bytes_max: u64) -> Vec<BTreeSet<RelPath>> {
+    let (mut portions, mut bytes) = (Vec::<BTreeSet<RelPath>>::new(), 0_u64);
+    for (path, length) in files {
+        bytes = bytes.saturating_add(length);
+        match portions.last_mut() {
+            Some(last) if last.len() < LOST_AT_ONCE && bytes <= bytes_max => {
+                last.insert(path);
+            }
+            _ => {
+                bytes = length;
+                portions.push(BTreeSet::from([path]));
+            }
+        }
+    }
+    portions
+}
+
 /// Seconds since 1970.
 fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -295,3 +369,23 @@ fn seconds_now() -> u64 {
 
 /// Names that have nothing under them at a time, at most.
 const NAMES_AT_ONCE: usize = 16;
+/// Lost files that are given their copies in one transfer, at most.
+const LOST_AT_ONCE: usize = 128;
+/// Bytes of them, unless one alone has more.
+const BYTES_AT_ONCE: u64 = 64 << 20;
+/// The time that such a transfer takes at a budget, about.
+const SECONDS_AT_ONCE: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_files_are_put_in_portions_of_few_names_and_bytes_and_a_large_one_goes_alone() {
+        let file = |number: usize, bytes| (RelPath::new(format!("{number:04}").as_bytes()).unwrap(), bytes);
+        let sizes = |files: Vec<_>| portions(files, 10).iter().map(BTreeSet::len).collect::<Vec<_>>();
+        assert_eq!(sizes(vec![]), [0; 0]);
+        assert_eq!(sizes(vec![file(0, 4), file(1, 6), file(2, 1), file(3, 99), file(4, 1)]), [2, 1, 1, 1]);
+        assert_eq!(sizes((0..LOST_AT_ONCE + 1).map(|number| file(number, 0)).collect()), [LOST_AT_ONCE, 1]);
+    }
+}

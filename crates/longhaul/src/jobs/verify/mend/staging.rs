@@ -122,6 +122,18 @@ impl Staging {
             _ => Ok(stage),
         }
     }
+
+    /// The directory at a path in that, for this user alone.
+    ///
+    /// # Errors
+    /// As [`Staging::make`].
+    pub(super) fn stage_in(&self, tree: usize, within: &RelPath) -> Result<PathBuf, Fault> {
+        let dir = beneath(&self.stage(tree)?, within);
+        match DirBuilder::new().recursive(true).mode(0o700).create(&dir) {
+            Err(error) => Err(failed(&dir, &error)),
+            Ok(()) => Ok(dir),
+        }
+    }
 }
 
 impl Drop for Staging {
