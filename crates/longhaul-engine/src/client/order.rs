@@ -11,7 +11,7 @@ mod list;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, Role, ShardClaim, Word, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, Role, ShardClaim, Word, hint};
 use longhaul_disk::Shape;
 use longhaul_net::{Control, PublicKey};
 use longhaul_proto::Message;
@@ -277,6 +277,7 @@ impl Run {
         let (has_list, is_shard) = (self.settings.files_from.is_some(), self.reading.expected.is_some());
         // What is sent of a shard goes beneath the destination name by name.
         let is_beneath = asked.path.slash && asked.paths.iter().all(contents);
+        let compares = self.settings.if_exists == IfExists::Verify;
         let refused = [
             (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
             (has_list && is_shard && is_sent && !is_beneath, "a list of names that are not beneath a directory"),
@@ -285,6 +286,8 @@ impl Run {
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
             // It is lent by the grant of a shard alone.
             (self.publishing.claim.is_some() && is_sent && !(has_list && is_shard), "a claim, where the source dials,"),
+            // Neither is reading what stands there.
+            (compares && is_sent && !is_shard, "comparing digests (--if-exists verify), where the source dials,"),
             (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
@@ -360,8 +363,9 @@ const fn grant_seconds(claim: Option<&ShardClaim>, expected: Option<&ExpectedFil
 }
 
 /// The time for which the grant of an order by a claim is good. An order that lasts longer goes on,
-/// and ends as lost if its link breaks then: whoever gives the next one by the same claim goes on
-/// where it ended. A shorter time would end more orders so, and a longer one lends for longer.
+/// and ends as lost if its link breaks then, or where the source sends, when the destination ends
+/// its session: whoever gives the next one by the same claim goes on where it ended. A shorter time
+/// would end more orders so, and a longer one lends for longer.
 pub const CLAIM_GRANT_TIME: Duration = Duration::from_secs(3600);
 
 /// Refuses every answer but that the order of this name goes on at the daemon.

@@ -81,6 +81,7 @@ impl Bearer {
         let mut admitted = admit(daemon, (peer, reader), &client, (request, shown)).await?;
         if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
             lent.need_unused()?;
+            lent.time_left().iter().for_each(|left| admission.holdings.place.end_after(*left));
             admission.description = format!("{} {}", admission.description, lent.described());
             admission.holdings.lent = Some(lent);
         }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, RelPath, Rights, Role, ShardClaim, hint};
 use longhaul_net::PublicKey;
@@ -77,9 +77,11 @@ impl LentRights {
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
             }
-            // As above. These are the names of a shard, which go beneath the destination.
+            // As above. These are the names of a shard, which go beneath the destination. Its bearer
+            // hears no more of what stands than its rule takes.
             (Far::Destination { root, path, placing, if_exists }, Role::Sender, GrantRight::WriteListed(terms)) => {
-                if shown.dataset.is_some() || transfer.dry_run || *if_exists != terms.if_exists {
+                let hears_more = transfer.dry_run || transfer.digests;
+                if shown.dataset.is_some() || hears_more || *if_exists != terms.if_exists {
                     return Err(refused(other));
                 }
                 *placing == Placing::Beneath && self.grant.covers_destination(root, path)
@@ -101,7 +103,8 @@ impl LentRights {
             let (root, rights) = daemon.root(issuer, &place.root)?;
             match self.grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => need(rights.read, "read", root),
-                GrantRight::Write | GrantRight::WriteListed(_) => need(rights.create, "create", root),
+                GrantRight::Write | GrantRight::WriteListed(_) => need(rights.create, "create", root)
+                    .and_then(|()| need(rights.read || !self.grant.compares(), "read", root)),
             }
         })
     }
@@ -125,6 +128,19 @@ impl LentRights {
 
     fn need_unused_at(&self, now: u64) -> Result<(), Reason> {
         self.grants.need_unused(&self.grant, now)
+    }
+
+    /// The time that a session by it may last. `None`: any. A bearer that keeps a session open
+    /// publishes nothing by the claim of a shard once its grant is over: a mover that is still at
+    /// that shard signs another.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.time_left_at(seconds_since_1970())
+    }
+
+    fn time_left_at(&self, now: u64) -> Option<Duration> {
+        let over = self.grant.not_after.saturating_add(GRANT_SKEW_SECONDS + 1);
+        let is_of_shard = matches!(self.grant.right, GrantRight::WriteListed(_));
+        is_of_shard.then(|| Duration::from_secs(over.saturating_sub(now)))
     }
 
     /// The grant and its bearer, as the log says them.
@@ -355,7 +371,8 @@ impl Daemon {
             let rights = match grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => Rights { read: rights.read, ..Rights::default() },
                 GrantRight::Write | GrantRight::WriteListed(_) => {
-                    Rights { create: rights.create, modify: rights.modify, ..Rights::default() }
+                    let read = rights.read && grant.compares();
+                    Rights { read, create: rights.create, modify: rights.modify, ..Rights::default() }
                 }
             };
             is_named.then(|| (root.clone(), rights))
