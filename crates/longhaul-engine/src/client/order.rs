@@ -29,7 +29,7 @@ use crate::api::{Credentials, Dialler, Event, ExpectedFiles, Following, Observer
 use crate::budget;
 use crate::place;
 use crate::random::nonce;
-use crate::session::channel::{ReadHalf, read_message, write_message};
+use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
 use crate::session::handshake::{self, Shown, Units};
 use crate::third_party;
 
@@ -113,7 +113,7 @@ impl Run {
             begun = self.joined_patiently(asked) => begun,
         };
         let (control, id) = begun?;
-        self.follow(control, id, asked.following).await
+        self.follow((control.reader, control.writer), id, asked.following).await
     }
 
     /// As [`Run::joined`]. An order by a list waits while a daemon has no place for it, as pushes
@@ -296,9 +296,13 @@ impl Run {
     }
 
     /// Tells what the daemon tells, until the order has ended or this side leaves.
-    async fn follow(&self, control: Control, id: [u8; 16], following: Following) -> Result<Report, Fault> {
-        let (mut stop, mut writer) = (self.stop.clone(), control.writer);
-        let mut heard = reading(control.reader);
+    async fn follow(
+        &self,
+        (reader, mut writer): (ReadHalf, WriteHalf),
+        id: [u8; 16],
+        following: Following,
+    ) -> Result<Report, Fault> {
+        let (mut stop, mut heard) = (self.stop.clone(), reading(reader));
         let mut stopped: Option<FaultCode> = None;
         loop {
             let patience = if stopped.is_some() { LAST_WORDS } else { ORDER_SILENCE_MAX };
@@ -430,10 +434,43 @@ const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use longhaul_proto::wire::message::OrderTaken;
 
     use super::*;
+    use crate::api::{Settings, Stop};
     use crate::session::handshake::tests::welcome;
+
+    /// Hears what becomes of an order, and does not care.
+    struct Careless;
+
+    impl Observer for Careless {
+        fn event(&self, _event: Event) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_took_an_order_and_does_nothing_is_waited_for_only_as_long_as_it_speaks() {
+        let (_trigger, stop) = Stop::new();
+        let run = Run::within_process(Settings::default(), Arc::new(Careless), stop).expect("a run");
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(ours);
+        let (begun, mut says): (_, WriteHalf) = (tokio::time::Instant::now(), Box::new(theirs));
+        let speaking = async {
+            for _ in 0..3 {
+                tokio::time::sleep(ORDER_SILENCE_MAX - Duration::from_secs(1)).await;
+                write_message(&mut says, &Message::OrderEvents(Vec::new())).await.expect("said");
+            }
+            // It does not hang up either.
+            std::future::pending().await
+        };
+        let ended = tokio::select! {
+            ended = run.follow((Box::new(reader), Box::new(writer)), [1; 16], Following::ToTheEnd) => ended,
+            never = speaking => never,
+        };
+        assert_eq!(ended.map(|report| report.fault).map_err(|fault| fault.code), Err(FaultCode::Lost));
+        assert_eq!(begun.elapsed().as_secs(), 4 * ORDER_SILENCE_MAX.as_secs() - 3);
+    }
 
     #[test]
     fn the_grant_of_a_shard_lasts_an_hour_and_that_of_a_users_copy_a_day() {
