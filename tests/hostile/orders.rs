@@ -9,8 +9,8 @@ use longhaul_core::{Fault, ShardClaim};
 use longhaul_net::Identity;
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{
-    CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing, OrderBytes, OrderEnd, OrderFiles, OrderListPart, OrderSkills, OrderTaken,
-    OrderVerdict,
+    CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing, OrderBytes, OrderEnd, OrderFiles, OrderListPart, OrderSkills,
+    OrderTaken, OrderVerdict,
 };
 
 use super::identity;

@@ -227,15 +227,15 @@ fn a_daemon_of_another_key_in_the_place_of_the_destination_is_sent_nothing() {
     let scene = Scene::new();
     plant(&scene.source.path("data/ds"));
     scene.planned(&[]);
+    let impostor = Host::new();
+    let landing = impostor.make_dir("landing");
+    let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
+    config.client("tester", scene.mover.key(), &[("landing", ALL_RIGHTS)]).write(&impostor);
     scene.from.signal(Signal::STOP);
     let running = scene.run().start();
     // The destination has kept the claim, and is another one when the source dials.
     scene.wait_for_record("claim_kept");
     scene.to.kill();
-    let impostor = Host::new();
-    let landing = impostor.make_dir("landing");
-    let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
-    config.client("tester", scene.mover.key(), &[("landing", ALL_RIGHTS)]).write(&impostor);
     let other = started_at(&impostor, scene.to.addr());
     scene.from.signal(Signal::CONT);
     let ran = running.finish();

@@ -77,8 +77,8 @@ impl LentRights {
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
             }
-            // As above. These are the names of a shard, which go beneath the destination. Its bearer
-            // hears no more of what stands than its rule takes.
+            // As above. These are the names of a shard, which go beneath the destination. Of what
+            // stands its bearer hears no more than its rule takes.
             (Far::Destination { root, path, placing, if_exists }, Role::Sender, GrantRight::WriteListed(terms)) => {
                 let hears_more = transfer.dry_run || transfer.digests;
                 if shown.dataset.is_some() || hears_more || *if_exists != terms.if_exists {

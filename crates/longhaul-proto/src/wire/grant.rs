@@ -179,8 +179,8 @@ impl Grant {
         }
     }
 
-    /// Whether its holder hears digests of what stands under the names of the list: each is compared
-    /// with what would be sent.
+    /// Whether its holder hears digests of what stands under the names of its list, as they are
+    /// compared.
     pub fn compares(&self) -> bool {
         matches!(self.right, GrantRight::WriteListed(ListedWrite { if_exists: IfExists::Verify, .. }))
     }
@@ -478,22 +478,14 @@ mod tests {
     fn the_bytes_of_earlier_rights_stay_and_the_right_to_write_a_list_is_a_new_one() {
         let at = 16 + 3 * 32;
         let claim = Some(ShardClaim { campaign: [5; 16], shard: 1, fence: 2, id: [6; 16] });
+        let listed = |claim, if_exists| GrantRight::WriteListed(ListedWrite { list: [8; 32], claim, if_exists });
         for (right, bytes) in [
             (GrantRight::Read, vec![0]),
             (GrantRight::Write, vec![1]),
             (GrantRight::ReadListed([8; 32]), [&[2][..], &[8; 32]].concat()),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim, if_exists: IfExists::Fail }),
-                [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16], &[2]].concat(),
-            ),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None, if_exists: IfExists::SkipSame }),
-                [&[3][..], &[8; 32], &[0, 0]].concat(),
-            ),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None, if_exists: IfExists::Verify }),
-                [&[3][..], &[8; 32], &[0, 3]].concat(),
-            ),
+            (listed(claim, IfExists::Fail), [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16], &[2]].concat()),
+            (listed(None, IfExists::SkipSame), [&[3][..], &[8; 32], &[0, 0]].concat()),
+            (listed(None, IfExists::Verify), [&[3][..], &[8; 32], &[0, 3]].concat()),
         ] {
             let body = Grant { right, ..grant() }.body();
             assert!(body[at..].starts_with(&bytes), "{right:?}");
