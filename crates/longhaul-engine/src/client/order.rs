@@ -462,7 +462,7 @@ mod tests {
                 write_message(&mut says, &Message::OrderEvents(Vec::new())).await.expect("said");
             }
             // It does not hang up either.
-            std::future::pending().await
+            std::future::pending::<Result<Report, Fault>>().await
         };
         let ended = tokio::select! {
             ended = run.follow((Box::new(reader), Box::new(writer)), [1; 16], Following::ToTheEnd) => ended,
