@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, RelPath, Rights, Role, ShardClaim, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, Rights, Role, ShardClaim, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{
     GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant, list_digest,
@@ -235,7 +235,8 @@ pub(super) fn need_list(names: Option<&PathList>, digest: Hash32) -> Result<(), 
 
 /// The entries that may come to a destination by a grant for the list with this digest, in a
 /// transfer of whose initiator this is the role. Only names of that list do, where the initiator
-/// sends; where it receives they stay in `rest`, as what is wanted.
+/// sends, and nothing beneath them: they are those of files and links. Where it receives they stay
+/// in `rest`, as what is wanted.
 ///
 /// # Errors
 /// See [`need_list`].
@@ -243,8 +244,7 @@ pub(super) fn allowed(rest: &mut Rest, (role, list): (Role, Option<Hash32>)) -> 
     let Some(digest) = list else { return Ok(Allowed::default()) };
     need_list(rest.names.as_ref(), digest)?;
     let names = rest.names.take_if(|_| role == Role::Sender);
-    let all = Allowed::default();
-    Ok(names.into_iter().fold(all, |all, names| all.named(RelPath::root(), Arc::new(names))))
+    Ok(names.map_or_else(Allowed::default, |names| Allowed::exactly(Arc::new(names))))
 }
 
 fn refused(reason: Reason) -> Fault {
