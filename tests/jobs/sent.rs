@@ -38,7 +38,7 @@ impl Scene {
         let to = config.client("tester", mover.key(), &[("landing", ALL_RIGHTS)]).start(&target);
         let dial = rules(to.addr().rsplit_once(':').unwrap().1);
         let config = DaemonConfig::default().line(&format!("third_party.dial = {dial}"));
-        let config = config.root("data", &data, ALL_RIGHTS);
+        let config = config.watch("audit = 'audit.jsonl'").root("data", &data, ALL_RIGHTS);
         let from = config.client("tester", mover.key(), &[("data", "read")]).start(&source);
         for daemon in [&from, &to] {
             mover.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
@@ -220,6 +220,10 @@ fn a_mover_that_was_killed_between_its_claim_and_its_order_has_ordered_nothing()
     scene.assert_moved();
     scene.from.wait_log("ended: copy from data/ds to lh://");
     assert_eq!(scene.from.log().matches("opened: copy from data/ds").count(), 1, "{}", scene.from.log());
+    // Neither was an order of the first one refused.
+    let records = fs::read_to_string(scene.source.path("audit.jsonl")).unwrap();
+    let refused = |line: &str| line.contains("\"refused\"") && line.contains("\"order\"");
+    assert!(!records.lines().any(refused), "{records}");
 }
 
 #[test]
@@ -231,6 +235,8 @@ fn a_daemon_of_another_key_in_the_place_of_the_destination_is_sent_nothing() {
     let landing = impostor.make_dir("landing");
     let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
     config.client("tester", scene.mover.key(), &[("landing", ALL_RIGHTS)]).write(&impostor);
+    // All that takes time is done before the source is held up: it is waited for some seconds only.
+    impostor.key();
     scene.from.signal(Signal::STOP);
     let running = scene.run().start();
     // The destination has kept the claim, and is another one when the source dials.

@@ -282,6 +282,8 @@ impl Run {
         // What is sent of a shard goes beneath the destination name by name.
         let is_beneath = asked.path.slash && asked.paths.iter().all(contents);
         let compares = self.settings.if_exists == IfExists::Verify;
+        let (is_earlier, tells_more) =
+            (asked.following.is_of_earlier(), self.settings.digests || self.settings.dry_run);
         let refused = [
             (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
             (has_list && is_shard && is_sent && !is_beneath, "a list of names that are not beneath a directory"),
@@ -290,8 +292,15 @@ impl Run {
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
             // It is lent by the grant of a shard alone.
             (self.publishing.claim.is_some() && is_sent && !(has_list && is_shard), "a claim, where the source dials,"),
-            // Neither is reading what stands there.
-            (compares && is_sent && !is_shard, "comparing digests (--if-exists verify), where the source dials,"),
+            // Reading what stands there is lent by that too. An earlier order has its own rule.
+            (
+                compares && is_sent && !(has_list && is_shard) && !is_earlier,
+                "comparing digests (--if-exists verify), where the source dials,",
+            ),
+            (
+                tells_more && is_sent && is_shard,
+                "digests of what stays, or a dry run, of a shard where the source dials,",
+            ),
             (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };

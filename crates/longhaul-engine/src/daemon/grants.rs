@@ -131,8 +131,9 @@ impl LentRights {
     }
 
     /// The time that a session by it may last. `None`: any. A bearer that keeps a session open
-    /// publishes nothing by the claim of a shard once its grant is over: a mover that is still at
-    /// that shard signs another.
+    /// publishes nothing by the claim of a shard later than 61 s after the end of its grant, and
+    /// what it is at then: a mover that is still at that shard signs another. It is taken from this
+    /// host's clock once, as the session begins: a clock that is set meanwhile changes nothing.
     pub(super) fn time_left(&self) -> Option<Duration> {
         self.time_left_at(seconds_since_1970())
     }

@@ -125,7 +125,9 @@ mod tests {
     fn a_directory_under_the_name_of_a_listed_file_is_one_file_that_has_changed() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(dir.path().join("f/deep")).expect("made");
-        ["f/x", "f/deep/y", "g"].iter().for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
+        ["f/x", "f/deep/y", "g"]
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
         let listed = |name: &str| (RelPath::new(name).expect("valid"), ExpectedFile::File { bytes: 3, mtime: None });
         let expected: ExpectedFiles = [listed("f"), listed("g")].into_iter().collect();
         let spec = SourceSpec { path: dir.path().to_owned(), contents: true };

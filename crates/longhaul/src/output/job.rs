@@ -34,7 +34,8 @@ pub struct CampaignTold<'a> {
     pub campaign: &'a Campaign,
     /// Its sources and its destination, as locations.
     pub ends: (Vec<String>, String),
-    /// The side whose daemon dials the other one. `None`: the two ends are not both at daemons.
+    /// The side whose daemon dials the other one. `None`: the two ends are not both at daemons, or
+    /// this program cannot read the campaign.
     pub dialler: Option<&'static str>,
     /// The public key of its owner; or, in words, why it has none.
     pub owner: Result<String, &'static str>,
