@@ -2,8 +2,9 @@
 //! sent.
 //!
 //! In: another source, and a list. Out: the same entries, where a file that is not the one in the
-//! list has failed, and a directory under its name too, of whose content nothing is told. A file that changes behind the scan is found when it is opened, by the source
-//! itself: it asks for the version that the scan saw. Reads nothing itself.
+//! list has failed, and a directory under its name too, of whose content nothing is told. A file
+//! that changes behind the scan is found when it is opened, by the source itself: it asks for the
+//! version that the scan saw. Reads nothing itself.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -121,6 +122,7 @@ mod tests {
             (&["as-listed".to_owned(), "unlisted".to_owned()][..], vec![changed("later"), changed("longer")])
         );
     }
+
     #[test]
     fn a_directory_under_the_name_of_a_listed_file_is_one_file_that_has_changed() {
         let dir = tempfile::tempdir().expect("a directory");

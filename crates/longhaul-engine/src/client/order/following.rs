@@ -1,8 +1,8 @@
 //! Follows an order that a daemon carries out.
 //!
-//! In: the connection on which the order was taken, and until when this side follows. Out: events as
-//! the daemon tells them, and its report; or the fault by which this side has given it up. It gives
-//! no order, and signs nothing.
+//! In: the connection on which the order was taken, and until when this side follows. Out: events
+//! as the daemon tells them, and its report; or the fault by which this side has given it up. It
+//! gives no order, and signs nothing.
 
 use std::time::Duration;
 
