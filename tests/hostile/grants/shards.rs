@@ -3,7 +3,8 @@
 //!
 //! Takes the scene of the other grants; gives tests. Must not know the queue.
 
-use longhaul_core::EntryKind;
+use longhaul_core::{EntryKind, FileId};
+use longhaul_proto::wire::message::{Answer, Outcome, Page, Placing};
 
 use super::*;
 use crate::fixture::Daemon;
@@ -51,12 +52,42 @@ impl Scene {
         pushing(self, grant, 0, &[part(&NAMES)]).1.expect_err("it is refused")
     }
 
+    /// The outcome of `f`, which is sent by such a grant; its session is lost behind that.
+    fn sent(&self, grant: &Grant, if_exists: IfExists) -> Outcome {
+        let mut source = Client::dial(daemon_addr(&self.site), identity(&self.bearer));
+        source.speech.say(&Message::ShownGrant(self.signed(grant)));
+        let push = Transfer { run: grant.id, far: into(if_exists), ..push_to("data", "in") };
+        source.agree_saying(push, 0, &[part(&NAMES)]);
+        source.lane();
+        let entries = vec![peer::file("f", 5)];
+        source.speech.say(&Message::Page(Page { first: FileId(0), last: false, entries }));
+        let heard = source.speech.hear_until(|message| match message {
+            Message::Answer(Answer { wanted, .. }) if wanted[0] & 1 == 1 => Some(None),
+            Message::Settled(list) => Some(Some(list)),
+            _ => None,
+        });
+        let settled = heard.expect("an answer").unwrap_or_else(|| {
+            source.send_bundle(&[(FileId(0), b"bytes")]);
+            let settled = source.speech.hear_until(|message| match message {
+                Message::Settled(list) => Some(list),
+                _ => None,
+            });
+            settled.expect("an outcome")
+        });
+        settled.into_iter().next().expect("an outcome").outcome
+    }
+
     /// A session by such a grant that has begun.
     fn begun(&self, grant: &Grant) -> Client {
         let (source, welcome) = pushing(self, grant, 0, &[part(&NAMES)]);
         welcome.unwrap_or_else(|why| panic!("{why}"));
         source
     }
+}
+
+/// The destination of the shard, by this rule.
+fn into(if_exists: IfExists) -> Far {
+    Far::Destination { root: peer::word("data"), path: peer::rel("in"), placing: Placing::Beneath, if_exists }
 }
 
 /// Fails unless a claim was kept.
@@ -162,12 +193,6 @@ fn a_directory_under_a_listed_name_and_what_lies_in_it_are_none_of_what_is_lent(
     // By the rule to compare, whoever may name a file that stands hears its digests.
     files::make(scene.site.root().join("in/f/secret"), 4, 1000);
     let grant = scene.of_shard(5, 3600, IfExists::Verify);
-    let far = Far::Destination {
-        root: peer::word("data"),
-        path: peer::rel("in"),
-        placing: longhaul_proto::wire::message::Placing::Beneath,
-        if_exists: IfExists::Verify,
-    };
     let dir = |path| peer::entry(path, EntryKind::Dir);
     for entries in [
         vec![peer::file("f/secret", 1000)],
@@ -177,7 +202,7 @@ fn a_directory_under_a_listed_name_and_what_lies_in_it_are_none_of_what_is_lent(
     ] {
         let mut source = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
         source.speech.say(&Message::ShownGrant(scene.signed(&grant)));
-        let push = Transfer { run: ID, far: far.clone(), ..push_to("data", "in") };
+        let push = Transfer { run: ID, far: into(IfExists::Verify), ..push_to("data", "in") };
         source.agree_saying(push, 0, &[part(&NAMES)]);
         source.speech.say(&peer::page(0, entries.clone()));
         let refused = source.speech.hear_until(|message| match message {
@@ -188,6 +213,25 @@ fn a_directory_under_a_listed_name_and_what_lies_in_it_are_none_of_what_is_lent(
         assert!(fault.code.name() == "protocol" && fault.message.contains("not asked for"), "{entries:?}: {fault}");
     }
     assert!(!scene.site.root().join("in/d/e").exists());
+}
+
+#[test]
+fn what_was_committed_by_one_grant_of_a_claim_is_known_by_its_next_one_and_is_taken_by_any_other() {
+    let scene = Scene::new();
+    let grant = scene.of_shard(5, 3600, IfExists::Fail);
+    let GrantRight::WriteListed(terms) = grant.right else { unreachable!() };
+    let lost = |before| scene.site.daemon.wait_log_after(before, "ended: push to data/in by grant");
+    assert!(matches!(scene.sent(&grant, IfExists::Fail), Outcome::Committed(_)));
+    lost(0);
+    let next = Grant { id: [8; 16], ..grant.clone() };
+    let outcome = scene.sent(&next, IfExists::Fail);
+    assert!(matches!(outcome, Outcome::Skipped | Outcome::Stands(_)), "{outcome:?}");
+    lost(1);
+    let claim = Some(ShardClaim { id: [7; 16], ..claim(6) });
+    let other = Grant { id: [7; 16], right: GrantRight::WriteListed(ListedWrite { claim, ..terms }), ..grant };
+    let outcome = scene.sent(&other, IfExists::Fail);
+    let Outcome::Failed(fault) = &outcome else { panic!("{outcome:?}") };
+    assert_eq!(fault.code.name(), "exists");
 }
 
 #[test]
@@ -217,13 +261,7 @@ fn a_rule_to_compare_is_the_grants_own_and_lends_no_digests_beside() {
     let ask = |if_exists, asked: IfExists, digests| {
         let mut source = Client::dial(daemon_addr(&scene.site), identity(&scene.bearer));
         source.speech.say(&Message::ShownGrant(scene.signed(&grant(if_exists))));
-        let far = Far::Destination {
-            root: peer::word("data"),
-            path: peer::rel("in"),
-            placing: longhaul_proto::wire::message::Placing::Beneath,
-            if_exists: asked,
-        };
-        let push = Transfer { run: ID, far, digests, ..push_to("data", "in") };
+        let push = Transfer { run: ID, far: into(asked), digests, ..push_to("data", "in") };
         source.speech.say(&hello(Request::Transfer(Box::new(push))));
         source.speech.say(&part(&NAMES));
         match source.speech.hear() {
