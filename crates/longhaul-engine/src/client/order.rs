@@ -113,8 +113,8 @@ impl Run {
             begun = self.joined_patiently(asked) => begun,
         };
         let (control, id) = begun?;
-        // A source sends a shard by its grant alone. One that says something now and then would else
-        // keep the shard, and its place at the mover, for ever.
+        // A source sends a shard by its grant alone. One that says something now and then would
+        // else keep the shard, and its place at the mover, for ever.
         let is_sent_shard = asked.dialler == Dialler::Source && self.reading.expected.is_some();
         let over = is_sent_shard.then(|| tokio::time::Instant::now() + SENT_SHARD_TIME_MAX);
         self.follow((control.reader, control.writer), id, (asked.following, over)).await

@@ -82,7 +82,7 @@ impl Bearer {
         if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
             lent.need_unused()?;
             lent.time_left().iter().for_each(|left| admission.holdings.place.end_after(*left));
-            // What a session committed at the end of its grant its mover may not have heard.
+            // Its mover may not have heard of all that a session committed as a grant ended.
             lent.claim().iter().for_each(|claim| admission.holdings.place.recall_by(claim.id));
             admission.description = format!("{} {}", admission.description, lent.described());
             admission.holdings.lent = Some(lent);
