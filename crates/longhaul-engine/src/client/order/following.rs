@@ -12,7 +12,7 @@ use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderVerdic
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{Event, Following, Observer, Report};
+use crate::api::{Event, Following, Report};
 use crate::client::Run;
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
 use crate::third_party;
@@ -136,7 +136,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::{Settings, Stop};
+    use crate::api::{Observer, Settings, Stop};
 
     /// Hears what becomes of an order, and does not care.
     struct Careless;
