@@ -1,6 +1,8 @@
 //! Grants that are not what they should be, and strangers that show them or something else: each is
 //! refused, the log says why, and whoever says nothing is not waited for longer than before.
 
+mod shards;
+
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::{IfExists, PathList, RelPath, ShardClaim};

@@ -8,11 +8,14 @@ use longhaul_core::claim::SHOWN_FENCE_MAX;
 use longhaul_core::{Fault, ShardClaim};
 use longhaul_net::Identity;
 use longhaul_proto::Message;
-use longhaul_proto::wire::message::{CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing, OrderSkills};
+use longhaul_proto::wire::message::{
+    CAP_LENDS_CLAIM, CAP_ORDER_SKILLS, Listing, OrderBytes, OrderEnd, OrderFiles, OrderListPart, OrderSkills,
+    OrderTaken, OrderVerdict,
+};
 
 use super::identity;
 use super::peer::{Client, Server, Speech};
-use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Run, files};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Outcome, Run, files};
 
 /// Answers as an older build does, which lists roots.
 fn list(mut speech: Speech) {
@@ -82,23 +85,40 @@ fn answering(source: &Server, answers: &[Message]) -> Vec<&'static str> {
     }
 }
 
+/// A host with a campaign of one file that is planned, the destination's host and daemon, and what
+/// has the place and the key of the source's daemon since.
+struct Planned {
+    host: Host,
+    target: Host,
+    to: Daemon,
+    hostile: Server,
+}
+
+impl Planned {
+    /// One of a campaign with these options.
+    fn with(options: &[&str]) -> Planned {
+        let (host, source, target) = (Host::new(), Host::new(), Host::new());
+        let (data, landing) = (source.make_dir("data"), target.make_dir("landing"));
+        files::make(data.join("ds/f"), 1, 100);
+        let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
+        let to = config.client("tester", host.key(), &[("landing", ALL_RIGHTS)]).start(&target);
+        let config = DaemonConfig::default().root("data", &data, ALL_RIGHTS);
+        let from = config.client("tester", host.key(), &[("data", "read")]).start(&source);
+        for daemon in [&from, &to] {
+            host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
+        }
+        host.run(["job", "add", "--name", "all", &from.url("data/ds"), &to.url("landing")]).args(options).succeed();
+        host.run(["job", "plan", "all"]).succeed();
+        from.kill();
+        let hostile = Server::at(from.addr().parse().unwrap(), &identity(&source));
+        Planned { host, target, to, hostile }
+    }
+}
+
 /// Has a mover move a campaign with these options whose source answers so since it was planned: it
 /// is asked once, the claim stays as the queue gave it out, and no order is given.
 fn assert_claim_stays(options: &[&str], answers: &[Message]) {
-    let (host, source, target) = (Host::new(), Host::new(), Host::new());
-    let (data, landing) = (source.make_dir("data"), target.make_dir("landing"));
-    files::make(data.join("ds/f"), 1, 100);
-    let config = DaemonConfig::default().root("landing", &landing, ALL_RIGHTS);
-    let to = config.client("tester", host.key(), &[("landing", ALL_RIGHTS)]).start(&target);
-    let config = DaemonConfig::default().root("data", &data, ALL_RIGHTS);
-    let from = config.client("tester", host.key(), &[("data", "read")]).start(&source);
-    for daemon in [&from, &to] {
-        host.run(["key", "trust", daemon.addr(), daemon.key()]).succeed();
-    }
-    host.run(["job", "add", "--name", "all", &from.url("data/ds"), &to.url("landing")]).args(options).succeed();
-    host.run(["job", "plan", "all"]).succeed();
-    from.kill();
-    let hostile = Server::at(from.addr().parse().unwrap(), &identity(&source));
+    let Planned { host, target, to: _to, hostile } = Planned::with(options);
     let (ran, heard) = thread::scope(|scope| {
         let heard = scope.spawn(|| answering(&hostile, answers));
         let ran = host.run(["job", "run", "--json", "--drain"]).finish();
@@ -115,7 +135,7 @@ fn assert_claim_stays(options: &[&str], answers: &[Message]) {
     let row = rows.query_row("SELECT fence, hold FROM shard", [], |row| Ok((row.get(0)?, row.get(1)?)));
     let (fence, hold): (i64, String) = row.unwrap();
     assert!(fence == 1 && hold != "fence-spent", "{options:?}: {fence}, {hold}");
-    assert!(!landing.join("ds/f").exists());
+    assert!(!target.path("landing/ds/f").exists());
 }
 
 /// The directions in which the two daemons dial each other.
@@ -133,6 +153,49 @@ fn a_source_that_is_of_an_older_build_for_one_question_is_given_no_order_without
     let older = || Message::Listing(Listing { names: Vec::new(), last: true });
     let newer = || Message::OrderSkills(OrderSkills { lists: true, stops: true });
     EACH_WAY.iter().for_each(|options| assert_claim_stays(options, &[older(), newer()]));
+}
+
+/// Takes one order in the place of a source, dials nobody, and says that all is done.
+fn pretend(source: &Server) {
+    let mut speech = source.accept_control();
+    assert!(matches!(speech.hear(), Some(Message::Hello(_))));
+    speech.say(&Message::OrderSkills(OrderSkills { lists: true, stops: true }));
+    let mut speech = source.accept_control();
+    let order = speech.hear_until(|message| match message {
+        Message::Order(order) => Some(order),
+        _ => None,
+    });
+    let id = order.expect("an order").grant.read().expect("a grant").id;
+    let is_over = |message| matches!(message, Message::OrderListPart(OrderListPart { last: true, .. }));
+    speech.hear_until(|message| is_over(message).then_some(())).expect("its names");
+    speech.say(&Message::OrderTaken(OrderTaken { id }));
+    let end = OrderEnd {
+        verdict: OrderVerdict::Complete,
+        files: OrderFiles { committed: 1, total: 1, ..OrderFiles::default() },
+        bytes: OrderBytes { committed: 100, moved: 100, ..OrderBytes::default() },
+        failures: Vec::new(),
+        scanned: true,
+        millis: 1,
+        limits: Vec::new(),
+    };
+    speech.say(&Message::OrderEnded(Box::new(end)));
+    while speech.hear().is_some() {}
+}
+
+#[test]
+fn a_source_that_takes_an_order_and_dials_nobody_has_sent_nothing_whatever_its_figures_say() {
+    let Planned { host, target, to, hostile } = Planned::with(&["--dialler", "source"]);
+    let ran = thread::scope(|scope| {
+        scope.spawn(|| pretend(&hostile));
+        host.run(["job", "run", "--json", "--drain"]).finish()
+    });
+    assert_eq!(ran.code, 23, "{ran}");
+    let end = ran.events_of("job_shard").pop().unwrap();
+    assert_eq!((&end["state"], &end["files_failed"]), (&"partial".into(), &1.into()), "{ran}");
+    let report = host.run(["job", "report", "--json", "all"]).fail(23);
+    let row = report.events_of("job_fault").pop().unwrap();
+    assert_eq!((&row["code"], &row["given_up"]), (&"not-found".into(), &true.into()), "{report}");
+    assert!(!target.path("landing/ds/f").exists() && !to.log().contains("by grant"), "{}", to.log());
 }
 
 #[test]

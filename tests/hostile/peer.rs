@@ -150,8 +150,14 @@ impl Client {
 
     /// The same, with these bits in the hello.
     pub(super) fn agree_with(&mut self, transfer: Transfer, caps: u64) -> Welcome {
+        self.agree_saying(transfer, caps, &[])
+    }
+
+    /// The same, with these messages right behind the hello.
+    pub(super) fn agree_saying(&mut self, transfer: Transfer, caps: u64, behind: &[Message]) -> Welcome {
         let Message::Hello(hello) = hello(Request::Transfer(Box::new(transfer))) else { unreachable!() };
         self.speech.say(&Message::Hello(Hello { caps, ..hello }));
+        behind.iter().for_each(|message| self.speech.say(message));
         let (Some(Message::Welcome(welcome)), Some(Message::Lanes(lanes))) = (self.speech.hear(), self.speech.hear())
         else {
             panic!("not welcome")

@@ -89,6 +89,7 @@ fn a_campaign_between_two_daemons_moves_each_shard_by_a_grant_for_its_names_alon
     scene.to.wait_log("ended: copy from lh://");
     let shown = scene.mover.run(["job", "show", "--json", "all"]).succeed().events_of("job_campaign");
     assert_eq!((&shown[0]["state"], &shown[0]["done"]["files"]), (&"done".into(), &101.into()));
+    assert_eq!(shown[0]["dialler"], "destination");
 }
 
 #[test]
@@ -206,6 +207,7 @@ fn options_of_one_end_are_refused_where_this_host_is_none() {
     for (options, said) in [
         (&["--peer-key", scene.from.key()][..], "the key of one daemon"),
         (&["--detach"], "movers follow what they move"),
+        (&["--as-dataset", "run-7"], "is not staged by an order from one daemon to another"),
     ] {
         let refused = scene.mover.run(["job", "add", "--name", "x", &ends[0], &ends[1]]).args(options).fail(2);
         assert!(refused.stderr.contains(said), "{options:?}: {refused}");

@@ -77,6 +77,11 @@ impl PathList {
         split(&self.bytes).filter_map(|path| RelPath::new(path).ok())
     }
 
+    /// Whether `path` is one of them.
+    pub fn contains(&self, path: &RelPath) -> bool {
+        self.starts_at(self.position(path.as_bytes()), path.as_bytes())
+    }
+
     /// Whether `path` is one of them or lies beneath one.
     pub fn covers(&self, path: &RelPath) -> bool {
         let at = self.position(path.as_bytes());
@@ -284,7 +289,10 @@ mod tests {
             assert!(list.covers(&path(covered)), "{covered}");
         }
         for not in ["", "a", "a/a", "a/bc", "a/c", "a-", "a-c", "d", "d/e", "d/e/fg", "y", "zz", "~"] {
-            assert!(!list.covers(&path(not)), "{not}");
+            assert!(!list.covers(&path(not)) && !list.contains(&path(not)), "{not}");
+        }
+        for (at, is_one) in [("a/b", true), ("a-b", true), ("z", true), ("a/b/c", false), ("z/z", false)] {
+            assert_eq!(list.contains(&path(at)), is_one, "{at}");
         }
         for above in ["", "a", "d", "d/e"] {
             assert!(list.leads_to(&path(above)), "{above}");

@@ -285,6 +285,14 @@ fn dialler(text: &str) -> Result<Dialler, Flaw> {
     }
 }
 
+/// The word for the side that dials.
+pub fn dialler_name(dialler: Dialler) -> &'static str {
+    match dialler {
+        Dialler::Destination => "destination",
+        Dialler::Source => "source",
+    }
+}
+
 /// Reads the name of an order.
 fn order_name(text: &str) -> Result<[u8; 16], Flaw> {
     let is_whole = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -340,6 +340,9 @@ class JobCampaign(Event):
     # The field of the event is `from`, which no field of Python can be called.
     from_: Tuple[str, ...] = ()
     to: str = ""
+    # The daemon that dials the other one. None if the two ends are not both at daemons, or if the
+    # program cannot read the campaign.
+    dialler: Optional[str] = None
     owner: Optional[str] = None
     total: Amount = field(default_factory=Amount)
     done: Amount = field(default_factory=Amount)

@@ -128,6 +128,11 @@ impl ExpectedFiles {
         self.files.get(path)
     }
 
+    /// Whether a file is expected under a name above this path.
+    pub(crate) fn is_above(&self, path: &RelPath) -> bool {
+        std::iter::successors(path.parent(), RelPath::parent).any(|above| self.0.contains_key(&above))
+    }
+
     /// How an entry differs from the file that is expected under its name. `None`: it does not, or
     /// none is expected.
     pub(crate) fn difference(&self, entry: &Entry) -> Option<FileDifference> {

@@ -4,24 +4,25 @@
 //! In: the two daemons, the sources at one of them and the destination at the other. Out: events as
 //! the daemon that has the order tells them, and its report. No file passes this side, and its key
 //! never leaves it: the grant names the one key that may use it. `list` is for orders about a part
-//! of a source; `lending` has the destination keep the claim by which the source then sends it.
+//! of a source; `lending` has the destination keep the claim by which the source then sends it;
+//! `following` tells what becomes of it.
 
+mod following;
 mod lending;
 mod list;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, Role, ShardClaim, Word, hint};
+use longhaul_core::{Blame, Fault, FaultCode, IfExists, Role, ShardClaim, Word, hint};
 use longhaul_disk::Shape;
 use longhaul_net::{Control, PublicKey};
 use longhaul_proto::Message;
-use longhaul_proto::wire::grant::{GRANT_SECONDS_MAX, GRANT_SOURCES_MAX, Grant, GrantRight, SignedGrant};
-use longhaul_proto::wire::message::{
-    Far, FarSource, Follows, Order, OrderEnd, OrderEvent, OrderLeft, OrderPlace, OrderStop, OrderVerdict, Request,
-    Transfer,
+use longhaul_proto::wire::grant::{
+    GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, GRANT_SOURCES_MAX, Grant, GrantRight, SignedGrant,
 };
-use tokio::sync::mpsc;
+use longhaul_proto::wire::message::{Far, FarSource, Follows, Order, OrderPlace, OrderStop, Request, Transfer};
 
+use self::following::ORDER_SILENCE_MAX;
 use self::list::OrderNames;
 use super::connect::{Reached, connect};
 use super::{Run, at_daemon, conclude, contents, missing};
@@ -29,9 +30,8 @@ use crate::api::{Credentials, Dialler, Event, ExpectedFiles, Following, Observer
 use crate::budget;
 use crate::place;
 use crate::random::nonce;
-use crate::session::channel::{ReadHalf, read_message, write_message};
+use crate::session::channel::write_message;
 use crate::session::handshake::{self, Shown, Units};
-use crate::third_party;
 
 /// The two ends of a copy between daemons.
 struct ThirdParty {
@@ -113,7 +113,11 @@ impl Run {
             begun = self.joined_patiently(asked) => begun,
         };
         let (control, id) = begun?;
-        self.follow(control, id, asked.following).await
+        // A source sends a shard by its grant alone. One that says something now and then would
+        // else keep the shard, and its place at the mover, for ever.
+        let is_sent_shard = asked.dialler == Dialler::Source && self.reading.expected.is_some();
+        let over = is_sent_shard.then(|| tokio::time::Instant::now() + SENT_SHARD_TIME_MAX);
+        self.follow((control.reader, control.writer), id, (asked.following, over)).await
     }
 
     /// As [`Run::joined`]. An order by a list waits while a daemon has no place for it, as pushes
@@ -277,6 +281,9 @@ impl Run {
         let (has_list, is_shard) = (self.settings.files_from.is_some(), self.reading.expected.is_some());
         // What is sent of a shard goes beneath the destination name by name.
         let is_beneath = asked.path.slash && asked.paths.iter().all(contents);
+        let compares = self.settings.if_exists == IfExists::Verify;
+        let (is_earlier, tells_more) =
+            (asked.following.is_of_earlier(), self.settings.digests || self.settings.dry_run);
         let refused = [
             (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
             (has_list && is_shard && is_sent && !is_beneath, "a list of names that are not beneath a directory"),
@@ -285,66 +292,20 @@ impl Run {
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
             // It is lent by the grant of a shard alone.
             (self.publishing.claim.is_some() && is_sent && !(has_list && is_shard), "a claim, where the source dials,"),
+            // Reading what stands there is lent by that too. An earlier order has its own rule.
+            (
+                compares && is_sent && !(has_list && is_shard) && !is_earlier,
+                "comparing digests (--if-exists verify), where the source dials,",
+            ),
+            (
+                tells_more && is_sent && is_shard,
+                "digests of what stays, or a dry run, of a shard where the source dials,",
+            ),
             (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
         let why = format_args!("{what} cannot be given for a copy from one daemon to another");
         Err(Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Program::PullThenPush))
-    }
-
-    /// Tells what the daemon tells, until the order has ended or this side leaves.
-    async fn follow(&self, control: Control, id: [u8; 16], following: Following) -> Result<Report, Fault> {
-        let (mut stop, mut writer) = (self.stop.clone(), control.writer);
-        let mut heard = reading(control.reader);
-        let mut stopped: Option<FaultCode> = None;
-        loop {
-            let patience = if stopped.is_some() { LAST_WORDS } else { ORDER_SILENCE_MAX };
-            let message = tokio::select! {
-                biased;
-                code = stop.stopped(), if stopped.is_none() => {
-                    if following.is_of_earlier() {
-                        let why = "stopped waiting for the end of the order, which goes on";
-                        return Err(Fault::new(code, Blame::Local, why));
-                    }
-                    let why = Fault::new(code, Blame::Peer, "the client was stopped");
-                    write_message(&mut writer, &Message::Refuse(why)).await?;
-                    stopped = Some(code);
-                    continue;
-                }
-                message = tokio::time::timeout(patience, heard.recv()) => message,
-            };
-            let ended = |why: &str| match stopped {
-                Some(code) => Fault::new(code, Blame::Local, "stopped before the daemon said how it ended"),
-                None if following.is_of_earlier() => {
-                    Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::Now)
-                }
-                None => {
-                    let why = format_args!("{why}, so it ends the copy");
-                    Fault::new(FaultCode::Lost, Blame::Path, why).hint(hint::Again::WhereItEnded)
-                }
-            };
-            match message {
-                Err(_) => return Err(ended("the daemon that has the order fell silent")),
-                Ok(None) => return Err(ended("the connection to the daemon that has the order was lost")),
-                Ok(Some(Err(fault))) => return Err(if stopped.is_some() { ended("") } else { fault }),
-                Ok(Some(Ok(Message::OrderEvents(events)))) => {
-                    let runs = events.iter().any(|event| matches!(event, OrderEvent::Started(_)));
-                    events.into_iter().for_each(|event| self.observer.event(third_party::heard(event)));
-                    if runs && following == Following::UntilItRuns {
-                        write_message(&mut writer, &Message::OrderLeft(OrderLeft { id })).await?;
-                    }
-                }
-                Ok(Some(Ok(Message::OrderLeft(_)))) if following == Following::UntilItRuns => {
-                    self.observer.event(Event::Left(third_party::hex(&id)));
-                    return Ok(third_party::heard_end(nothing_yet()));
-                }
-                Ok(Some(Ok(Message::OrderEnded(end)))) => return Ok(third_party::heard_end(with_code(*end, stopped))),
-                Ok(Some(Ok(Message::Refuse(fault)))) => return Err(fault.seen_from_afar()),
-                Ok(Some(Ok(other))) => {
-                    return Err(Fault::protocol(format_args!("{} while an order is carried out", other.name())));
-                }
-            }
-        }
     }
 }
 
@@ -360,9 +321,15 @@ const fn grant_seconds(claim: Option<&ShardClaim>, expected: Option<&ExpectedFil
 }
 
 /// The time for which the grant of an order by a claim is good. An order that lasts longer goes on,
-/// and ends as lost if its link breaks then: whoever gives the next one by the same claim goes on
-/// where it ended. A shorter time would end more orders so, and a longer one lends for longer.
+/// and ends as lost if its link breaks then, or where the source sends, when the destination ends
+/// its session: whoever gives the next one by the same claim goes on where it ended. A shorter time
+/// would end more orders so, and a longer one lends for longer.
 pub const CLAIM_GRANT_TIME: Duration = Duration::from_secs(3600);
+/// The time after which nothing can come of an order to send a shard, though the daemon speaks: the
+/// destination ends the last session of its grant by then, even if its clock is behind this one by
+/// as much as it may be, and admits none later.
+const SENT_SHARD_TIME_MAX: Duration =
+    Duration::from_secs(CLAIM_GRANT_TIME.as_secs() + 2 * GRANT_SKEW_SECONDS + ORDER_SILENCE_MAX.as_secs());
 
 /// Refuses every answer but that the order of this name goes on at the daemon.
 fn need_taken(answer: Message, id: [u8; 16]) -> Result<(), Fault> {
@@ -376,51 +343,10 @@ fn need_taken(answer: Message, id: [u8; 16]) -> Result<(), Fault> {
     }
 }
 
-/// The end of an order that was stopped from here carries the code by which it was.
-fn with_code(end: OrderEnd, stopped: Option<FaultCode>) -> OrderEnd {
-    let verdict = match (end.verdict, stopped) {
-        (OrderVerdict::Ended(fault), Some(code)) => OrderVerdict::Ended(Fault { code, ..fault }),
-        (verdict, _) => verdict,
-    };
-    OrderEnd { verdict, ..end }
-}
-
-/// The report of an order that was left while it ran: nothing is known of it.
-fn nothing_yet() -> OrderEnd {
-    OrderEnd {
-        verdict: OrderVerdict::Complete,
-        files: Default::default(),
-        bytes: Default::default(),
-        failures: Vec::new(),
-        scanned: false,
-        millis: 0,
-        limits: Vec::new(),
-    }
-}
-
 fn only_daemons() -> Fault {
     let why = "a copy between two other hosts is one between two daemons, and ssh leads to one of them";
     Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Program::PullThenPush)
 }
-
-/// Reads messages on a task of its own, as reading one must not be broken off.
-fn reading(mut reader: ReadHalf) -> mpsc::Receiver<Result<Message, Fault>> {
-    let (told, heard) = mpsc::channel(4);
-    tokio::spawn(async move {
-        while let Some(message) = read_message(&mut reader).await.transpose() {
-            let is_over = message.is_err();
-            if told.send(message).await.is_err() || is_over {
-                return;
-            }
-        }
-    });
-    heard
-}
-
-/// A daemon says something each few seconds while it carries out an order.
-const ORDER_SILENCE_MAX: Duration = Duration::from_secs(45);
-/// How long it may take to write down what has come once it was stopped.
-const LAST_WORDS: Duration = Duration::from_secs(30);
 
 const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
 

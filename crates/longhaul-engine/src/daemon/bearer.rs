@@ -81,6 +81,9 @@ impl Bearer {
         let mut admitted = admit(daemon, (peer, reader), &client, (request, shown)).await?;
         if let (Admitted::Session(admission), Some(lent)) = (&mut admitted, lent) {
             lent.need_unused()?;
+            lent.time_left().iter().for_each(|left| admission.holdings.place.end_after(*left));
+            // Its mover may not have heard of all that a session committed as a grant ended.
+            lent.claim().iter().for_each(|claim| admission.holdings.place.recall_by(claim.id));
             admission.description = format!("{} {}", admission.description, lent.described());
             admission.holdings.lent = Some(lent);
         }

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, RelPath, Rights, Role, ShardClaim, hint};
+use longhaul_core::{Blame, Fault, FaultCode, Hash32, PathList, Rights, Role, ShardClaim, hint};
 use longhaul_net::PublicKey;
 use longhaul_proto::wire::grant::{
     GRANT_SECONDS_MAX, GRANT_SKEW_SECONDS, Grant, GrantFacts, GrantFlaw, GrantRight, SignedGrant, list_digest,
@@ -77,9 +77,11 @@ impl LentRights {
             (Far::Destination { root, path, .. }, Role::Sender, GrantRight::Write) => {
                 self.grant.covers_destination(root, path)
             }
-            // As above. These are the names of a shard, which go beneath the destination.
+            // As above. These are the names of a shard, which go beneath the destination. Of what
+            // stands its bearer hears no more than its rule takes.
             (Far::Destination { root, path, placing, if_exists }, Role::Sender, GrantRight::WriteListed(terms)) => {
-                if shown.dataset.is_some() || transfer.dry_run || *if_exists != terms.if_exists {
+                let hears_more = transfer.dry_run || transfer.digests;
+                if shown.dataset.is_some() || hears_more || *if_exists != terms.if_exists {
                     return Err(refused(other));
                 }
                 *placing == Placing::Beneath && self.grant.covers_destination(root, path)
@@ -101,7 +103,8 @@ impl LentRights {
             let (root, rights) = daemon.root(issuer, &place.root)?;
             match self.grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => need(rights.read, "read", root),
-                GrantRight::Write | GrantRight::WriteListed(_) => need(rights.create, "create", root),
+                GrantRight::Write | GrantRight::WriteListed(_) => need(rights.create, "create", root)
+                    .and_then(|()| need(rights.read || !self.grant.compares(), "read", root)),
             }
         })
     }
@@ -125,6 +128,20 @@ impl LentRights {
 
     fn need_unused_at(&self, now: u64) -> Result<(), Reason> {
         self.grants.need_unused(&self.grant, now)
+    }
+
+    /// The time that a session by it may last. `None`: any. A bearer that keeps a session open
+    /// publishes nothing by the claim of a shard later than 61 s after the end of its grant, and
+    /// what it is at then: a mover that is still at that shard signs another. It is taken from this
+    /// host's clock once, as the session begins: a clock that is set meanwhile changes nothing.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        self.time_left_at(seconds_since_1970())
+    }
+
+    fn time_left_at(&self, now: u64) -> Option<Duration> {
+        let over = self.grant.not_after.saturating_add(GRANT_SKEW_SECONDS + 1);
+        let is_of_shard = matches!(self.grant.right, GrantRight::WriteListed(_));
+        is_of_shard.then(|| Duration::from_secs(over.saturating_sub(now)))
     }
 
     /// The grant and its bearer, as the log says them.
@@ -219,7 +236,8 @@ pub(super) fn need_list(names: Option<&PathList>, digest: Hash32) -> Result<(), 
 
 /// The entries that may come to a destination by a grant for the list with this digest, in a
 /// transfer of whose initiator this is the role. Only names of that list do, where the initiator
-/// sends; where it receives they stay in `rest`, as what is wanted.
+/// sends, and nothing beneath them: they are those of files and links. Where it receives they stay
+/// in `rest`, as what is wanted.
 ///
 /// # Errors
 /// See [`need_list`].
@@ -227,8 +245,7 @@ pub(super) fn allowed(rest: &mut Rest, (role, list): (Role, Option<Hash32>)) -> 
     let Some(digest) = list else { return Ok(Allowed::default()) };
     need_list(rest.names.as_ref(), digest)?;
     let names = rest.names.take_if(|_| role == Role::Sender);
-    let all = Allowed::default();
-    Ok(names.into_iter().fold(all, |all, names| all.named(RelPath::root(), Arc::new(names))))
+    Ok(names.map_or_else(Allowed::default, |names| Allowed::exactly(Arc::new(names))))
 }
 
 fn refused(reason: Reason) -> Fault {
@@ -355,7 +372,8 @@ impl Daemon {
             let rights = match grant.right {
                 GrantRight::Read | GrantRight::ReadListed(_) => Rights { read: rights.read, ..Rights::default() },
                 GrantRight::Write | GrantRight::WriteListed(_) => {
-                    Rights { create: rights.create, modify: rights.modify, ..Rights::default() }
+                    let read = rights.read && grant.compares();
+                    Rights { read, create: rights.create, modify: rights.modify, ..Rights::default() }
                 }
             };
             is_named.then(|| (root.clone(), rights))

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
 use longhaul_net::{Control, Identity, PublicKey, resolve};
-use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
+use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantRight, SignedGrant};
 use longhaul_proto::wire::message::{Order, Transfer};
 use tokio::time::timeout;
 
@@ -318,7 +318,10 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
         fault.code,
         FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable | FaultCode::Busy | FaultCode::Denied
     );
-    if sessions == 0 || now <= until || !is_of_link {
+    // By its own clock the other daemon ends the last session of the grant of a shard. Another one
+    // would be refused there, as of a grant that is not good any more.
+    let is_ended_there = fault.code == FaultCode::TimedOut && now.saturating_add(2 * GRANT_SKEW_SECONDS) > until;
+    if sessions == 0 || now <= until && !is_ended_there || !is_of_link {
         return Ok(fault);
     }
     let why = "the link was lost after the time for which the order's grant is good, so no other session may begin";

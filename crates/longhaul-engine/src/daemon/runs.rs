@@ -56,6 +56,8 @@ struct LiveRun {
 pub(super) struct RunSeat {
     runs: Runs,
     name: Name,
+    /// The name under which it is known what was committed.
+    recalled: Name,
     trigger: StopTrigger,
     stop: Stop,
     alive: watch::Sender<()>,
@@ -118,7 +120,7 @@ impl Runs {
         let activity = Activity::new(Instant::now());
         let (its_trigger, its_activity) = (trigger.clone(), activity.clone());
         live.insert(name, LiveRun { trigger: its_trigger, ended: gone, activity: its_activity, makes_room: false });
-        Ok(RunSeat { runs: self.clone(), name, trigger, stop, alive: here, activity, dataset: None })
+        Ok(RunSeat { runs: self.clone(), name, recalled: name, trigger, stop, alive: here, activity, dataset: None })
     }
 
     /// Has a session end in favour of `newcomer`, which has none, and waits until it has let go. It
@@ -181,11 +183,17 @@ impl RunSeat {
         });
     }
 
+    /// Has sessions of other runs of its client go on where this one ends, if they have this name
+    /// too: a shard that outlasts a grant goes on by another one, in a run of its own.
+    pub(super) fn recall_by(&mut self, name: [u8; 16]) {
+        self.recalled = (self.name.0, name);
+    }
+
     /// The entries that earlier sessions of the run committed, of which its sender may not have
     /// heard.
     pub(super) fn committed_before(&self) -> CommittedVersions {
         let mut lost = self.runs.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = lost.iter().position(|(name, _)| *name == self.name);
+        let at = lost.iter().position(|(name, _)| *name == self.recalled);
         at.and_then(|at| lost.remove(at)).map(|(_, committed)| committed).unwrap_or_default()
     }
 
@@ -198,7 +206,7 @@ impl RunSeat {
         if lost.len() >= LOST_MAX {
             forget_one(&mut lost);
         }
-        lost.push_back((self.name, committed));
+        lost.push_back((self.recalled, committed));
     }
 
     /// Begins to receive a dataset, unless an earlier session of the run has had it appear: its
@@ -320,6 +328,26 @@ mod tests {
         assert!(!known(other.committed_before()));
         let second = runs.take_over(key, [1; 16]).await.expect("it has let go");
         assert!(known(second.committed_before()));
+    }
+
+    #[tokio::test]
+    async fn what_was_committed_by_one_grant_of_a_claim_is_known_by_the_next_one_of_that_claim_alone() {
+        let (runs, owner, entry) = (Runs::default(), key(), entry());
+        let seat = async |owner, run, claim| {
+            let mut seat = runs.take_over(owner, [run; 16]).await.expect("nobody is there");
+            seat.recall_by([claim; 16]);
+            seat
+        };
+        seat(owner, 1, 7).await.remember(committed());
+        let known = |seat: RunSeat| {
+            let mut course = ReceiveCourse::after(seat.committed_before());
+            course.begin();
+            course.committed.before()(&entry)
+        };
+        assert!(!known(seat(owner, 2, 8).await), "another claim");
+        assert!(!known(seat(key(), 2, 7).await), "another client");
+        assert!(!known(runs.take_over(owner, [1; 16]).await.expect("nobody is there")), "a run without a claim");
+        assert!(known(seat(owner, 2, 7).await));
     }
 
     #[tokio::test]

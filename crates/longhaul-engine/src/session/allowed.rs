@@ -27,12 +27,22 @@ pub(crate) struct Allowed {
     expected: Option<Arc<ExpectedFiles>>,
 }
 
-/// Names that were requested, with everything in them, and the directories above them.
+/// Names that were requested, and the directories above them.
 #[derive(Clone, Debug)]
 struct AllowedNames {
     /// The source in which they lie. It is the root if the content of a directory was requested.
     top: RelPath,
     wanted: Arc<PathList>,
+    extent: NamesExtent,
+}
+
+/// How much is allowed with a name.
+#[derive(Clone, Copy, Debug)]
+enum NamesExtent {
+    /// The name, and everything that lies beneath it.
+    Within,
+    /// The name alone, which is none of a directory.
+    Alone,
 }
 
 impl Allowed {
@@ -50,7 +60,14 @@ impl Allowed {
     /// requested.
     #[must_use]
     pub(crate) fn named(self, top: RelPath, wanted: Arc<PathList>) -> Allowed {
-        Allowed { names: Some(AllowedNames { top, wanted }), ..self }
+        Allowed { names: Some(AllowedNames { top, wanted, extent: NamesExtent::Within }), ..self }
+    }
+
+    /// Allows these names of files and links, the directories above them, and nothing beneath: a
+    /// directory under one of them is refused.
+    pub(crate) fn exactly(wanted: Arc<PathList>) -> Allowed {
+        let names = AllowedNames { top: RelPath::root(), wanted, extent: NamesExtent::Alone };
+        Allowed { names: Some(names), ..Allowed::default() }
     }
 
     /// Narrows it to entries other than symbolic links.
@@ -127,8 +144,12 @@ impl Allowed {
 
 impl AllowedNames {
     fn cover(&self, path: &RelPath, is_dir: bool) -> bool {
+        let is_one = |name: &RelPath| match self.extent {
+            NamesExtent::Within => self.wanted.covers(name),
+            NamesExtent::Alone => !is_dir && self.wanted.contains(name),
+        };
         match path.beneath(&self.top) {
-            Some(name) => self.wanted.covers(&name) || is_dir && self.wanted.leads_to(&name),
+            Some(name) => is_one(&name) || is_dir && self.wanted.leads_to(&name),
             // The directories above the source lead to its names.
             None => is_dir && !self.wanted.is_empty() && self.top.beneath(path).is_some(),
         }
@@ -164,6 +185,27 @@ mod tests {
             assert!(!covers(&asked, at, file()), "{at}");
         }
         assert!(covers(&Allowed::default().named(path(""), Arc::new(PathList::new(&[path("")]))), "anything", file()));
+    }
+
+    #[test]
+    fn names_alone_bring_nothing_that_lies_in_them_and_are_none_of_directories() {
+        let asked = Allowed::exactly(Arc::new(PathList::new(&[path("a"), path("b/c")])));
+        let file = || EntryKind::File { len: 1, sparse: false, inode: longhaul_core::Inode::default() };
+        let link = || EntryKind::Symlink { target: b"x".to_vec() };
+        let unsent = || EntryKind::Unsent { failure: None, why: "it changed".into() };
+        for at in ["a", "b/c"] {
+            assert!(covers(&asked, at, file()) && covers(&asked, at, link()) && covers(&asked, at, unsent()), "{at}");
+            assert!(!covers(&asked, at, EntryKind::Dir) && !covers(&asked, at, EntryKind::DirEnd), "{at}");
+        }
+        for at in ["b", ""] {
+            assert!(covers(&asked, at, EntryKind::Dir) && covers(&asked, at, EntryKind::DirEnd), "{at}");
+            assert!(covers(&asked, at, unsent()) && !covers(&asked, at, file()), "{at}");
+        }
+        for at in ["a/x", "a/x/y", "b/c/d", "b/d", "d"] {
+            for kind in [file(), link(), unsent(), EntryKind::Dir] {
+                assert!(!covers(&asked, at, kind), "{at}");
+            }
+        }
     }
 
     #[test]

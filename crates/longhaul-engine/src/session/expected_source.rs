@@ -2,13 +2,14 @@
 //! sent.
 //!
 //! In: another source, and a list. Out: the same entries, where a file that is not the one in the
-//! list has failed. A file that changes behind the scan is found when it is opened, by the source
-//! itself: it asks for the version that the scan saw. Reads nothing itself.
+//! list has failed, and a directory under its name too, of whose content nothing is told. A file
+//! that changes behind the scan is found when it is opened, by the source itself: it asks for the
+//! version that the scan saw. Reads nothing itself.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_core::Losses;
+use longhaul_core::{EntryKind, Losses};
 use longhaul_disk::{DiskError, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
 
 use crate::api::{ExpectedFiles, FileDifference};
@@ -28,9 +29,20 @@ impl ExpectedSource {
         }
     }
 
-    fn judged(&self, found: Scanned) -> Scanned {
-        let Scanned::Entry { entry, .. } = &found else { return found };
-        let Some(difference) = self.expected.difference(entry) else { return found };
+    /// The find as it is told. `None`: nothing is told of it, as a directory stands under a name
+    /// that was listed as one of a file, and that name has failed.
+    fn judged(&self, found: Scanned) -> Option<Scanned> {
+        let is_beneath = match &found {
+            Scanned::Entry { entry, .. } => self.expected.is_above(&entry.path),
+            Scanned::Skipped { path, .. } | Scanned::Failed { path, .. } => self.expected.is_above(path),
+            Scanned::Reserved { dir, .. } => self.expected.of(dir).is_some() || self.expected.is_above(dir),
+        };
+        let Scanned::Entry { entry, .. } = &found else { return Some(found).filter(|_| !is_beneath) };
+        let is_end = entry.kind == EntryKind::DirEnd && self.expected.of(&entry.path).is_some();
+        if is_beneath || is_end {
+            return None;
+        }
+        let Some(difference) = self.expected.difference(entry) else { return Some(found) };
         let how = match difference {
             FileDifference::Length { .. } => "it has another length than when it was listed",
             FileDifference::Time => "it was written to since it was listed",
@@ -38,13 +50,16 @@ impl ExpectedSource {
             FileDifference::Unasked => "nobody has asked for it",
         };
         let path = entry.path.clone();
-        Scanned::Failed { error: DiskError::Changed { path: (&path).into(), how }, path }
+        Some(Scanned::Failed { error: DiskError::Changed { path: (&path).into(), how }, path })
     }
 }
 
 impl SourceTree for ExpectedSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
-        self.tree.scan(what, &mut |found| sink(self.judged(found)));
+        self.tree.scan(what, &mut |found| match self.judged(found) {
+            Some(found) => sink(found),
+            None => ControlFlow::Continue(()),
+        });
     }
 
     fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
@@ -107,5 +122,34 @@ mod tests {
             (sent.as_slice(), failed),
             (&["as-listed".to_owned(), "unlisted".to_owned()][..], vec![changed("later"), changed("longer")])
         );
+    }
+
+    #[test]
+    fn a_directory_under_the_name_of_a_listed_file_is_one_file_that_has_changed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(dir.path().join("f/deep")).expect("made");
+        ["f/x", "f/deep/y", "g"]
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
+        let listed = |name: &str| (RelPath::new(name).expect("valid"), ExpectedFile::File { bytes: 3, mtime: None });
+        let expected: ExpectedFiles = [listed("f"), listed("g")].into_iter().collect();
+        let spec = SourceSpec { path: dir.path().to_owned(), contents: true };
+        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
+        let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
+        let filter = Filter::default();
+        let request =
+            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+        let mut told = Vec::new();
+        tree.scan(&request, &mut |found| {
+            let (path, how) = match &found {
+                Scanned::Entry { entry, .. } => (&entry.path, "sent"),
+                Scanned::Failed { path, .. } => (path, "failed"),
+                other => panic!("{other:?}"),
+            };
+            told.extend((!path.is_root()).then(|| format!("{} {how}", path.escaped())));
+            ControlFlow::Continue(())
+        });
+        told.sort();
+        assert_eq!(told, ["f failed", "g sent"]);
     }
 }

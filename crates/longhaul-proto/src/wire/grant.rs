@@ -62,7 +62,7 @@ pub struct ListedWrite {
     /// as if the issuer had shown it. `None`: the destination keeps none.
     pub claim: Option<ShardClaim>,
     /// The one rule for names that stand at the destination: a holder that may replace nothing
-    /// cannot ask to.
+    /// cannot ask to. To compare digests it hears those of what stands under the names of the list.
     pub if_exists: IfExists,
 }
 
@@ -177,6 +177,12 @@ impl Grant {
             GrantRight::WriteListed(terms) => terms.claim,
             GrantRight::Read | GrantRight::ReadListed(_) | GrantRight::Write => None,
         }
+    }
+
+    /// Whether its holder hears digests of what stands under the names of its list, as they are
+    /// compared.
+    pub fn compares(&self) -> bool {
+        matches!(self.right, GrantRight::WriteListed(ListedWrite { if_exists: IfExists::Verify, .. }))
     }
 
     /// Whether it is good to write there.
@@ -447,7 +453,13 @@ mod tests {
         assert!(listed.covers_destination("data", &path("a")) && !listed.covers_destination("data", &path("b")));
         assert!(!listed.covers(&[source("a")]), "it lends no reading");
         for right in [GrantRight::Read, GrantRight::Write, GrantRight::ReadListed([8; 32])] {
-            assert_eq!(Grant { right, ..listed.clone() }.claim(), None, "{right:?}");
+            let other = Grant { right, ..listed.clone() };
+            assert_eq!((other.claim(), other.compares()), (None, false), "{right:?}");
+        }
+        for if_exists in [IfExists::SkipSame, IfExists::Replace, IfExists::Fail, IfExists::Verify] {
+            let right = GrantRight::WriteListed(ListedWrite { if_exists, ..terms });
+            let compares = Grant { right, ..listed.clone() }.compares();
+            assert_eq!(compares, if_exists == IfExists::Verify, "{if_exists:?}");
         }
         let none = ListedWrite { claim: None, ..terms };
         let none = Grant { right: GrantRight::WriteListed(none), ..listed.clone() };
@@ -466,18 +478,14 @@ mod tests {
     fn the_bytes_of_earlier_rights_stay_and_the_right_to_write_a_list_is_a_new_one() {
         let at = 16 + 3 * 32;
         let claim = Some(ShardClaim { campaign: [5; 16], shard: 1, fence: 2, id: [6; 16] });
+        let listed = |claim, if_exists| GrantRight::WriteListed(ListedWrite { list: [8; 32], claim, if_exists });
         for (right, bytes) in [
             (GrantRight::Read, vec![0]),
             (GrantRight::Write, vec![1]),
             (GrantRight::ReadListed([8; 32]), [&[2][..], &[8; 32]].concat()),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim, if_exists: IfExists::Fail }),
-                [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16], &[2]].concat(),
-            ),
-            (
-                GrantRight::WriteListed(ListedWrite { list: [8; 32], claim: None, if_exists: IfExists::SkipSame }),
-                [&[3][..], &[8; 32], &[0, 0]].concat(),
-            ),
+            (listed(claim, IfExists::Fail), [&[3][..], &[8; 32], &[1], &[5; 16], &[1, 2], &[6; 16], &[2]].concat()),
+            (listed(None, IfExists::SkipSame), [&[3][..], &[8; 32], &[0, 0]].concat()),
+            (listed(None, IfExists::Verify), [&[3][..], &[8; 32], &[0, 3]].concat()),
         ] {
             let body = Grant { right, ..grant() }.body();
             assert!(body[at..].starts_with(&bytes), "{right:?}");

@@ -181,14 +181,17 @@ fn queue_failed(error: longhaul_jobs::JobsError) -> Error {
 
 /// A campaign with the words of its transfers. A spec that this program cannot read is told so.
 fn told(Figures { campaign, left, signed }: &Figures) -> CampaignTold<'_> {
-    let ends = match CampaignSpec::decode(&campaign.spec) {
-        Ok(spec) => (spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect(), spec.shown_to()),
-        Err(fault) => (Vec::new(), fault.message.to_string()),
+    let (ends, dialler) = match CampaignSpec::decode(&campaign.spec) {
+        Ok(spec) => {
+            let from = spec.sources.iter().map(crate::jobs::CampaignSource::shown).collect();
+            ((from, spec.shown_to()), spec.dialler().map(settings::dialler_name))
+        }
+        Err(fault) => ((Vec::new(), fault.message.to_string()), None),
     };
     let owner = match signed {
         Signed::By(owner, _) => Ok(owner.to_string()),
         Signed::Nobody => Err("nobody has signed it"),
         _ => Err("what the queue says is not what its owner signed"),
     };
-    CampaignTold { campaign, ends, owner, left }
+    CampaignTold { campaign, ends, dialler, owner, left }
 }

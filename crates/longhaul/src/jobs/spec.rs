@@ -121,6 +121,13 @@ impl CampaignSpec {
         CampaignSpec { dialler, ..self }.versioned()
     }
 
+    /// The daemon that dials the other one. `None`: the two ends are not both at daemons.
+    pub fn dialler(&self) -> Option<Dialler> {
+        let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
+        let is_between = is_far(&self.to) && self.sources.iter().any(|source| is_far(&source.top));
+        is_between.then_some(self.dialler)
+    }
+
     /// The same with the version of what it has.
     fn versioned(self) -> CampaignSpec {
         let version = match (self.dialler, &self.dataset) {
@@ -358,6 +365,7 @@ mod tests {
         let read = CampaignSpec::decode(&bytes).unwrap();
         assert_eq!(read.job(0).unwrap().dialler, Dialler::Source);
         assert_eq!(spec("/from").job(0).unwrap().dialler, Dialler::Destination);
+        assert_eq!(read.dialler(), None, "both of its ends are at this host");
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct CampaignTold<'a> {
     pub campaign: &'a Campaign,
     /// Its sources and its destination, as locations.
     pub ends: (Vec<String>, String),
+    /// The side whose daemon dials the other one. `None`: the two ends are not both at daemons, or
+    /// this program cannot read the campaign.
+    pub dialler: Option<&'static str>,
     /// The public key of its owner; or, in words, why it has none.
     pub owner: Result<String, &'static str>,
     /// Its figures.
@@ -146,6 +149,7 @@ impl<W: Write> JobTelling<W> {
         self.pair("state", campaign.state.name());
         told.ends.0.iter().for_each(|from| self.pair("from", from));
         self.pair("to", &told.ends.1);
+        told.dialler.iter().for_each(|side| self.pair("dialler", side));
         self.pair("owner", told.owner.as_deref().unwrap_or_else(|why| *why));
         self.pair("priority", &campaign.priority.get().to_string());
         self.pair("weight", &campaign.weight.get().to_string());
@@ -170,6 +174,7 @@ impl<W: Write> JobTelling<W> {
             },
             from: told.ends.0.clone(),
             to: told.ends.1.clone(),
+            dialler: told.dialler,
             owner: told.owner.as_deref().ok(),
             total: left.total.into(),
             done: left.done.into(),
@@ -318,12 +323,8 @@ impl<W: Write> JobTelling<W> {
             return self.event(|lines| lines.say("job_fault", body));
         }
         let state = if given_up { "given up" } else { "tried again" };
-        self.line(&format!(
-            "{} ({state}): {}: {}",
-            file.code.name(),
-            Escaped(&file.path),
-            without_numbers(&file.message)
-        ));
+        let (code, path) = (file.code.name(), Escaped(&file.path));
+        self.line(&format!("{code} ({state}): {path}: {}", without_numbers(&file.message)));
     }
 
     /// Tells a shard that was claimed, or that a mover ended with.

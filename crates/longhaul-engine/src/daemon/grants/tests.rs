@@ -1,5 +1,7 @@
 //! Tests of which grants are honoured, and for what.
 
+mod shards;
+
 use longhaul_core::{ChunkSize, DatasetName, Entry, EntryKind, IfExists, Inode, Meta, RelPath, Word};
 use longhaul_net::Identity;
 use longhaul_proto::wire::grant::{GrantRight, ListedWrite};

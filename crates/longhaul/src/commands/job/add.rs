@@ -231,22 +231,9 @@ fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
         let why = "a mapping of accounts is applied at a host that sends or receives, and this one does neither";
         return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
     }
-    if settings.third_party.dialler == Dialler::Source {
-        refuse_sent(settings)?;
-    }
-    Ok(())
-}
-
-/// Refuses what a daemon cannot do at another one by the rights that it is lent there to send.
-fn refuse_sent(settings: &TransferSettings) -> Result<(), Error> {
-    let refuse = |why, hint| Err(Error::Combination { why, hint });
     if settings.dataset.is_some() {
-        let why = "a dataset of a campaign is not staged by a daemon that sends by a grant (--dialler source)";
-        return refuse(why, "leave one of them out");
-    }
-    if settings.engine.if_exists == IfExists::Verify {
-        let why = "comparing digests needs the right to read at the destination, which the source is not lent";
-        return refuse(why, "leave --dialler source out, or choose another --if-exists");
+        let why = "a dataset of a campaign is not staged by an order from one daemon to another";
+        return refuse(why, "leave it out, or run the mover on one of the two hosts and name its directory");
     }
     Ok(())
 }

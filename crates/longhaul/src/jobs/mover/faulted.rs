@@ -49,11 +49,14 @@ fn is_of_grant(fault: &Fault) -> bool {
 }
 
 /// Whether a fault ended an order that had outlasted its grant. The daemon that carries it out may
-/// not dial again by that, and the next order, by the same claim, has another one. It cannot be
-/// asked for again and again: each has lasted so long.
+/// not dial again by that, and the next order, by the same claim, has another one. It is the normal
+/// end of a long shard that the source sends: its destination ends the session, and says that the
+/// time is over, or where the clocks of the hosts differ, that the grant is not good any more. It
+/// cannot be asked for again and again: each has lasted nearly as long as its grant is good.
 pub(super) fn has_outlasted_grant(job: &Job, fault: &Fault, lasted: Duration) -> bool {
     let is_order = matches!((&job.from, &job.to), (JobSource::Remote(..), JobDestination::Remote(..)));
-    is_order && fault.code == FaultCode::Lost && lasted >= CLAIM_GRANT_TIME
+    let is_of_time = matches!(fault.code, FaultCode::Lost | FaultCode::TimedOut) || is_of_grant(fault);
+    is_order && is_of_time && lasted >= CLAIM_GRANT_TIME - CLOCKS_DIFFER_MAX
 }
 
 /// The code by which a fault that ended a transfer is treated.
@@ -64,6 +67,10 @@ pub(super) fn code_of(fault: &Fault) -> FaultCode {
         code => code,
     }
 }
+
+/// By so much the clocks of the three hosts of an order may differ for its end to be taken for that
+/// of its grant.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
@@ -126,10 +133,26 @@ mod tests {
         let path = || RemotePath { root: Word::try_from("r").unwrap(), path: RelPath::root(), slash: true };
         let order = Job::third_party(reach(), vec![path()], reach(), path());
         let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
-        let ended = |job: &Job, code, lasted| has_outlasted_grant(job, &Fault::new(code, Blame::Path, "x"), lasted);
-        let (over, before) = (CLAIM_GRANT_TIME, CLAIM_GRANT_TIME - Duration::from_secs(1));
-        assert!(ended(&order, FaultCode::Lost, over));
-        assert!(!ended(&order, FaultCode::Lost, before), "its daemon has dialled again for as long as it was to");
-        assert!(!ended(&order, FaultCode::NoSpace, over) && !ended(&push, FaultCode::Lost, over));
+        let fault = |code| Fault::new(code, Blame::Path, "x");
+        let of_grant = || fault(FaultCode::Denied).hint(Daemon::SignAnotherGrant).seen_from_afar();
+        let over = CLAIM_GRANT_TIME - CLOCKS_DIFFER_MAX;
+        let before = over - Duration::from_secs(1);
+        for (job, fault, lasted, goes_on) in [
+            (&order, fault(FaultCode::Lost), CLAIM_GRANT_TIME, true),
+            (&order, fault(FaultCode::Lost), over, true),
+            // Its daemon has dialled again for as long as it was to.
+            (&order, fault(FaultCode::Lost), before, false),
+            // The destination has ended the session, and the source has told so.
+            (&order, fault(FaultCode::TimedOut), over, true),
+            (&order, fault(FaultCode::TimedOut), before, false),
+            // The source's clock is behind, so that it has dialled again.
+            (&order, of_grant(), over, true),
+            (&order, of_grant(), before, false),
+            (&order, fault(FaultCode::Denied), CLAIM_GRANT_TIME, false),
+            (&order, fault(FaultCode::NoSpace), CLAIM_GRANT_TIME, false),
+            (&push, fault(FaultCode::Lost), CLAIM_GRANT_TIME, false),
+        ] {
+            assert_eq!(has_outlasted_grant(job, &fault, lasted), goes_on, "{fault:?} {lasted:?}");
+        }
     }
 }

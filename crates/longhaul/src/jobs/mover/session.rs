@@ -297,7 +297,8 @@ async fn transfers(
         let rate = orders.news().rate;
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
-        let (begun_at, (trigger, mut running)) = (Instant::now(), begin((work, by), &open, rate));
+        let (begun_at, before) = (Instant::now(), (work.tally.figures().moved, open.len()));
+        let (trigger, mut running) = begin((work, by), &open, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(work, rate) => {
@@ -321,7 +322,8 @@ async fn transfers(
             (Some(LeaseStop::HandBack), Some(_)) => return Some(Outcome::HandedBack),
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
-            (None, Some(fault)) if has_outlasted_grant(&work.job, &fault, begun_at.elapsed()) => {}
+            (None, Some(fault))
+                if has_progressed(work, before) && has_outlasted_grant(&work.job, &fault, begun_at.elapsed()) => {}
             (None, Some(fault)) => match showing.behind(&fault, shown, begun(work)) {
                 ClaimStep::GoWithout => {}
                 ClaimStep::Raise(kept) => match claim.raise(mover, kept).await {
@@ -336,6 +338,13 @@ async fn transfers(
             },
         }
     }
+}
+
+/// Whether bytes have become durable, or files were settled, since so many bytes were moved and so
+/// many files were open. An order that had all its time for nothing is not gone on with: its source
+/// may only pretend to send.
+fn has_progressed(work: &Work, (moved, open): (u64, usize)) -> bool {
+    work.tally.figures().moved > moved || work.tally.open().len() < open
 }
 
 /// Whether the destination has kept a claim of the shard.

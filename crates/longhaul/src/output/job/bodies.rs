@@ -22,6 +22,9 @@ pub(super) struct JobCampaignBody<'a> {
     pub(super) from: Vec<String>,
     /// Its destination, as a location.
     pub(super) to: String,
+    /// The daemon that dials the other one: `destination`, which fetches, or `source`, which sends.
+    /// Null if the two ends are not both at daemons, or if this program cannot read the campaign.
+    pub(super) dialler: Option<&'static str>,
     /// The public key of its owner. Null if nobody has signed it, or if what the queue says is not
     /// what was signed.
     pub(super) owner: Option<&'a str>,
