@@ -454,7 +454,8 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
-    Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)
+    let holes = daemon.live.rates.holes_sent(admission.holdings.client);
+    Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving).counting_holes(holes)
 }
 
 /// Runs the session's loop to its end. The holdings are given back then.

@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     compared: Algorithms,
     /// Whether the receiver tells the sender which names it replaced.
     tells_replaced: bool,
+    /// How holes of the sources count for a sender.
+    holes: HoleCosts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +146,7 @@ impl Plan {
             flight: FirstFlight::UNBOUNDED,
             compared: Algorithms::NONE,
             tells_replaced: transfer.flow.tells_replaced,
+            holes: HoleCosts::default(),
         }
     }
 
@@ -156,6 +159,11 @@ impl Plan {
     /// The same plan, of a sender whose first page shall fit `flight`.
     pub(crate) fn beginning_in(self, flight: FirstFlight) -> Plan {
         Plan { flight, ..self }
+    }
+
+    /// The same plan, of a sender for which holes count so.
+    pub(crate) fn counting_holes(self, holes: HoleCosts) -> Plan {
+        Plan { holes, ..self }
     }
 
     /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
@@ -187,6 +195,7 @@ impl Plan {
             // The other half is no stranger.
             compared: Algorithms::NONE,
             tells_replaced: true,
+            holes: HoleCosts::default(),
         }
     }
 
@@ -244,7 +253,7 @@ impl Plan {
             flight,
             compared,
             hears_replaced,
-            holes: HoleCosts::default(),
+            holes: self.holes.clone(),
         }
     }
 
