@@ -3,7 +3,10 @@
 //! In: events of the sessions of an order, and the client's words. Out: messages to the client, in
 //! batches; and the stop of an order whose client stopped it, was lost without a word, or takes in
 //! nothing. A slow one is not told of each name that did well, and the work waits while much of
-//! what it must be told has not been taken in. It knows no sessions and no files.
+//! what it must be told has not been taken in; `claim` has the memory for that. Of sessions it
+//! knows only that one is held up meanwhile, and of files nothing.
+
+mod claim;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,11 +21,13 @@ use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderOutcom
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, interval, timeout};
 
+pub(super) use self::claim::FollowerClaim;
 use super::order_ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
-use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::channel::{ReadHalf, WriteHalf, encoded, read_message, write_piece};
+use crate::session::control::held::Holdup;
 use crate::third_party;
 
 /// The client of an order. See the module.
@@ -37,9 +42,11 @@ pub(super) struct Follower {
 pub(super) struct FollowerEvents {
     id: [u8; 16],
     needs: FollowerNeeds,
-    /// Bytes of events that may wait.
+    /// Bytes of events that may wait by what was claimed before the order began.
     room: usize,
     queue: Mutex<FollowerQueue>,
+    /// Its lock is taken within that of the queue.
+    claim: Mutex<FollowerClaim>,
     news: Notify,
     trigger: StopTrigger,
 }
@@ -53,8 +60,10 @@ struct FollowerQueue {
     owed: usize,
     /// The work that goes on once less is owed.
     paused: Option<Waker>,
-    /// Batches that were taken out.
-    batches: u64,
+    /// Bytes of messages that the client's connection has taken.
+    taken: u64,
+    /// The session that waits while the work does.
+    session: Option<Holdup>,
     /// Names that did well and of which it is not told.
     unheard: u64,
     /// Whether it was too slow for what it must be told: no more is.
@@ -94,15 +103,16 @@ enum FollowState {
 }
 
 impl Follower {
-    /// Tells the client that its order was taken, and follows it from now on. So many bytes of
-    /// events may wait for it.
+    /// Tells the client that its order was taken, and follows it from now on. Events may wait for it
+    /// in what is claimed for them.
     pub(super) fn begin(
         (reader, writer): (ReadHalf, WriteHalf),
         id: [u8; 16],
-        (needs, room): (FollowerNeeds, usize),
+        (needs, claim): (FollowerNeeds, FollowerClaim),
     ) -> Follower {
         let (trigger, stop) = Stop::new();
-        let told = Arc::new(FollowerEvents { id, needs, room, queue: Mutex::default(), news: Notify::new(), trigger });
+        let (room, claim, queue) = (claim.room(), Mutex::new(claim), Mutex::default());
+        let told = Arc::new(FollowerEvents { id, needs, room, queue, claim, news: Notify::new(), trigger });
         let writing = tokio::spawn(write(told.clone(), writer));
         let listening = tokio::spawn(listen(told.clone(), reader));
         Follower { told, stop, writing, listening }
@@ -152,11 +162,11 @@ impl Follower {
         // One that takes nothing in would keep its connection, and what waits for it, for good.
         let patience = if self.told.needs == FollowerNeeds::Each { ALL_TAKEN_IN_WITHIN } else { TAKEN_IN_WITHIN };
         if timeout(patience, &mut self.writing).await.is_err() {
-            self.told.lock().shorten();
-            let (mut batches, shortened) = (self.told.lock().batches, Instant::now());
+            self.told.shorten();
+            let (mut taken, shortened) = (self.told.lock().taken, Instant::now());
             while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
-                let before = std::mem::replace(&mut batches, self.told.lock().batches);
-                if batches == before || shortened.elapsed() >= ALL_TAKEN_IN_WITHIN {
+                let before = std::mem::replace(&mut taken, self.told.lock().taken);
+                if taken == before || shortened.elapsed() >= ALL_TAKEN_IN_WITHIN {
                     self.writing.abort();
                     break;
                 }
@@ -179,23 +189,48 @@ impl FollowerEvents {
             self.trigger.stop(code);
         }
         queue.forget();
+        self.claim_for(&queue);
         drop(queue);
         self.news.notify_one();
     }
 
+    /// Has memory claimed for what waits, or given back. Returns whether there is as much.
+    fn claim_for(&self, queue: &FollowerQueue) -> bool {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner).hold(queue.bytes)
+    }
+
+    /// Leaves out the names that did well.
+    fn shorten(&self) {
+        let mut queue = self.lock();
+        queue.shorten();
+        self.claim_for(&queue);
+    }
+
+    /// Has this session say that it is held up while its work waits.
+    pub(super) fn holds_up(&self, session: Option<Holdup>) {
+        self.lock().session = session;
+    }
+
     /// Carries out this work, but for the time in which the client has much to take in of what it
-    /// must be told: the work waits then, unless it is stopped.
+    /// must be told: the work waits then, unless it is stopped, and its session says so.
     pub(super) async fn paced<W: Future>(&self, mut stop: Stop, work: W) -> W::Output {
         let (mut stopped, mut work) = (pin!(stop.stopped()), pin!(work));
-        let mut is_stopped = false;
+        let (mut is_stopped, mut waits, mut signs) = (false, false, interval(SAYS_SOMETHING));
         poll_fn(|context| {
             is_stopped = is_stopped || stopped.as_mut().poll(context).is_ready();
             let mut queue = self.lock();
             if !is_stopped && queue.owed > self.paused_above() {
                 queue.paused = Some(context.waker().clone());
+                if !std::mem::replace(&mut waits, true) {
+                    signs.reset();
+                }
+                while signs.poll_tick(context).is_ready() {
+                    queue.session.iter().for_each(Holdup::goes_on);
+                }
                 return Poll::Pending;
             }
             drop(queue);
+            waits = false;
             work.as_mut().poll(context)
         })
         .await
@@ -204,6 +239,25 @@ impl FollowerEvents {
     /// Bytes of owed events above which work waits. What its last turn had to tell goes beyond.
     fn paused_above(&self) -> usize {
         self.room / 4
+    }
+
+    /// Writes a message to the client, which may be slow to take it in, piece by piece.
+    ///
+    /// # Errors
+    /// [`FaultCode::TimedOut`] if it takes in nothing for too long, or the message too slowly;
+    /// [`FaultCode::Lost`].
+    async fn hand_over(&self, writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
+        let bytes = encoded(message)?;
+        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, "the client takes in nothing of what it is told");
+        let pieces = async {
+            // A connection keeps some of what it is given: only what is flushed has been taken.
+            for piece in bytes.chunks(PIECE_BYTES) {
+                timeout(TAKEN_IN_WITHIN, write_piece(writer, piece)).await.map_err(deaf)??;
+                self.lock().taken += piece.len() as u64;
+            }
+            Ok::<(), Fault>(())
+        };
+        timeout(MESSAGE_TAKEN_IN_WITHIN, pieces).await.map_err(deaf)?
     }
 
     /// The next events that fit one message, and whether that is all that there will ever be.
@@ -218,7 +272,7 @@ impl FollowerEvents {
             batch.push(event);
         }
         queue.bytes -= bytes;
-        queue.batches += 1;
+        self.claim_for(&queue);
         if queue.owed <= self.paused_above() {
             queue.resume();
         }
@@ -246,14 +300,15 @@ impl Observer for FollowerEvents {
         // What goes beyond the room before the work waits is told in short.
         let event = if queue.bytes + cost(&event) > self.room { in_short(event) } else { event };
         let cost = cost(&event);
-        if queue.bytes + cost > ROOMS_BEYOND * self.room {
+        queue.bytes += cost;
+        if queue.bytes > ROOMS_BEYOND * self.room || !self.claim_for(&queue) {
             queue.is_full = true;
             queue.forget();
+            self.claim_for(&queue);
             drop(queue);
             tracing::info!(target: "longhaul::session", "the client that follows an order takes in too slowly what it is told");
             return self.trigger.stop(FaultCode::TimedOut);
         }
-        queue.bytes += cost;
         queue.owed += if may_go { 0 } else { cost };
         queue.waiting.push_back(WaitingEvent { event, cost, is_owed: !may_go });
         drop(queue);
@@ -327,7 +382,7 @@ fn fault_bytes(fault: &Fault) -> usize {
 
 async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
     let taken = Message::OrderTaken(OrderTaken { id: told.id });
-    let mut written = write_message(&mut writer, &taken).await;
+    let mut written = told.hand_over(&mut writer, &taken).await;
     while written.is_ok() {
         let (events, state) = told.batch();
         let message = match (events.is_empty(), state) {
@@ -343,22 +398,19 @@ async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
             (false, FollowState::On | FollowState::Ended(_)) => Message::OrderEvents(events),
             (_, FollowState::Gone) => return,
             (_, FollowState::Left) => {
-                let _ = write_message(&mut writer, &Message::OrderLeft(OrderLeft { id: told.id })).await;
+                let _ = told.hand_over(&mut writer, &Message::OrderLeft(OrderLeft { id: told.id })).await;
                 let _ = writer.shutdown().await;
                 return;
             }
             (true, FollowState::Ended(end)) => {
-                let _ = write_message(&mut writer, &Message::OrderEnded(end)).await;
+                let _ = told.hand_over(&mut writer, &Message::OrderEnded(end)).await;
                 let _ = writer.shutdown().await;
                 return;
             }
         };
-        written = match timeout(TAKEN_IN_WITHIN, write_message(&mut writer, &message)).await {
-            Ok(written) => written,
-            Err(_) => return told.lost(FaultCode::TimedOut),
-        };
+        written = told.hand_over(&mut writer, &message).await;
     }
-    told.lost(FaultCode::Lost);
+    told.lost(written.err().map_or(FaultCode::Lost, |fault| fault.code));
 }
 
 async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
@@ -368,6 +420,7 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
             if queue.state == FollowState::On {
                 queue.state = FollowState::Left;
                 queue.forget();
+                told.claim_for(&queue);
             }
             drop(queue);
             told.news.notify_one();
@@ -383,23 +436,31 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
     }
 }
 
-/// Bytes of events that a client may have still to take in: the files of some seconds. More would
-/// be memory that nobody bounds.
+/// Bytes of events that a client may have still to take in by what an order claims as it begins:
+/// the files of some seconds.
 pub(super) const FOLLOWER_BYTES: usize = 4 << 20;
 /// Bytes of events in one message, far below what any may have.
 const BATCH_BYTES: usize = 48 << 10;
 /// Bytes of an event without names and texts.
 pub(super) const EVENT_BYTES: usize = 192;
-/// Rooms that events may take at most: what one turn of the work tells goes beyond the first one.
+/// Rooms that events may take at most: what one turn of the work tells goes beyond the first one,
+/// and is claimed as it does.
 const ROOMS_BEYOND: usize = 2;
 /// The text of a failure whose own was left out.
 const REASON_LEFT_OUT: &str = "it failed; the reason was left out, as the client took in too slowly what it was told";
 /// The client hears something at least so often.
 const SAYS_SOMETHING: Duration = Duration::from_secs(5);
-/// A client that takes in nothing for so long is gone.
-const TAKEN_IN_WITHIN: Duration = Duration::from_secs(30);
-/// A client that must be told of each name takes in the last of it within this time.
-const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
+/// Bytes of a message of which each is taken in by itself, as a sign of life of its client.
+const PIECE_BYTES: usize = 4 << 10;
+/// A client that does not take in a piece within this time is gone. It is longer than the 30 s after
+/// which a session is, as one that reads a message each 30 s lives.
+const TAKEN_IN_WITHIN: Duration = Duration::from_secs(60);
+/// A client takes in a message within this time, however live it is: 48 KiB, so 80 bytes a second. A
+/// byte now and then keeps no order.
+const MESSAGE_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
+/// A client that takes in pieces still has heard the end of its order within this time of it; and one
+/// that must be told of each name, the last of them.
+const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests;

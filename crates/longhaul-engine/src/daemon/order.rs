@@ -22,7 +22,7 @@ use super::admission::{Admission, prepare};
 use super::asked::Asked;
 use super::current::Current;
 use super::dials::DialRule;
-use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents, FollowerNeeds};
+use super::follower::{FOLLOWER_BYTES, Follower, FollowerClaim, FollowerEvents, FollowerNeeds};
 use super::grants::seconds_since_1970;
 use super::order_ends::OrderMark;
 use super::order_list::OrderList;
@@ -185,13 +185,14 @@ pub(super) async fn carry_out(
     let (peer, begun) = (control.peer_addr, Instant::now());
     let id = third_party::hex(&judged.grant.id);
     // Events may wait between two sessions too, which need no memory for them any more.
-    let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
+    let followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
     let is_counted = judged.list.as_ref().is_some_and(OrderList::is_counted);
     let hears_each = asked.0.digests || asked.0.dry_run || is_counted;
     let needs = if hears_each { FollowerNeeds::Each } else { FollowerNeeds::Failures };
     let room = FOLLOWER_BYTES + judged.list.as_ref().map_or(0, |list| list.events_bytes);
-    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, room));
+    let claim = FollowerClaim::new(followed, room);
+    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, claim));
     judged.mark.begun(follower.trigger());
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };

@@ -2,11 +2,15 @@
 //! go on with them.
 
 use longhaul_core::{RelPath, Sums};
+use longhaul_net::PublicKey;
 use longhaul_proto::wire::message::OrderVerdict;
 use tokio::io::AsyncReadExt;
 
+use super::super::shares::ClientShares;
 use super::*;
 use crate::api::{FileEvent, FileStatus, OwnFacts};
+use crate::session::channel::write_message;
+use crate::session::outbox::Queue;
 
 const ID: [u8; 16] = [9; 16];
 
@@ -28,8 +32,15 @@ fn followed(takes: usize) -> (Follower, ReadHalf, WriteHalf) {
 }
 
 fn following(takes: usize, needs: FollowerNeeds) -> (Follower, ReadHalf, WriteHalf) {
+    following_within(takes, needs, 1 << 30)
+}
+
+/// The same at a daemon with so many bytes of memory.
+fn following_within(takes: usize, needs: FollowerNeeds, memory: u64) -> (Follower, ReadHalf, WriteHalf) {
     let ((near, far), (hears, says)) = (tokio::io::duplex(takes), tokio::io::duplex(4096));
-    (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, FOLLOWER_BYTES)), Box::new(far), Box::new(says))
+    let share = ClientShares::whole("bytes of memory", memory).claim(PublicKey::from_bytes([1; 32]), 0);
+    let claim = FollowerClaim::new(share.expect("there is room"), FOLLOWER_BYTES);
+    (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, claim)), Box::new(far), Box::new(says))
 }
 
 fn settled(name: u64, status: FileStatus) -> Event {
@@ -168,6 +179,61 @@ async fn work_waits_for_a_slow_client_that_must_hear_of_many_failures_with_long_
         let ((names, failed, unheard), ()) = tokio::join!(heard(reader, slowly), carried);
         assert_eq!((names, failed, unheard), (2000, 2000, 0), "{needs:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_that_it_is_held_up() {
+    let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
+    let (told, queue) = (follower.told(), Arc::<Queue>::default());
+    told.holds_up(Some(Holdup::of(queue.clone())));
+    let work = async {
+        for name in 0..400 {
+            told.event(failed_at_length(name));
+            if name % 32 == 31 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let carried = async {
+        told.paced(follower.stop(), work).await;
+        assert!(queue.gauge().waiting > 0, "a sign of life");
+        follower.end(end()).await;
+    };
+    let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::from_secs(45)), carried);
+    assert_eq!((names, failed, unheard), (400, 400, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_in_nothing_for_a_minute_or_a_message_not_in_ten_ends_its_order() {
+    let (follower, _reader, _writer) = followed(8);
+    assert_eq!(timeout(TAKEN_IN_WITHIN + SAYS_SOMETHING, follower.stop().stopped()).await, Ok(FaultCode::TimedOut));
+    let (follower, mut reader, _writer) = followed(PIECE_BYTES);
+    (0..2000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
+    let slowly = async {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            tokio::time::sleep(TAKEN_IN_WITHIN - SAYS_SOMETHING).await;
+            let _ = reader.read_exact(&mut piece).await;
+        }
+    };
+    let began = Instant::now();
+    let code = tokio::select! {
+        code = async { follower.stop().stopped().await } => code,
+        () = slowly => unreachable!(),
+    };
+    assert_eq!(code, FaultCode::TimedOut);
+    assert!(began.elapsed() >= MESSAGE_TAKEN_IN_WITHIN, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_beyond_the_room_is_the_daemons_memory_and_ends_the_order_where_there_is_none() {
+    let over = |memory| {
+        let (follower, reader, writer) = following_within(4096, FollowerNeeds::Each, memory);
+        (0..30_000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
+        drop((reader, writer));
+        follower.too_slow().is_some()
+    };
+    assert_eq!([1 << 20, 16 << 20].map(over), [true, false]);
 }
 
 #[tokio::test(start_paused = true)]
