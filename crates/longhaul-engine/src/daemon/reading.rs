@@ -5,14 +5,13 @@
 //! has each name, the digest of each file that was read, names of directories; records, and the
 //! figures of the conversation. It compares nothing: what the files should be is the client's to
 //! know. `orders` has one order at a time carried out, and tells what waits in `findings`; `files`
-//! looks and reads, at the `pace` of the conversation, `unread` are the names on which nothing was
+//! looks and reads, at the pace of the conversation, `unread` are the names on which nothing was
 //! found yet, and `names` lists.
 
 mod files;
 mod findings;
 mod names;
 mod orders;
-mod pace;
 mod unread;
 
 use std::net::SocketAddr;
@@ -28,7 +27,6 @@ use tokio::time::timeout;
 
 use self::files::ReadingTree;
 use self::orders::ReadingOrders;
-use self::pace::ReadingPace;
 use super::access::need;
 use super::admission::{buffers, memory_of, session_place};
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
@@ -39,6 +37,7 @@ use super::deputy::LinkedSession;
 use super::ending::{EndedKind, EndedSession, part};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
+use super::pace::GrantedPace;
 use super::rates::{Entered, RateClaim};
 use super::runs::RunSeat;
 use super::serve::{end_if_unwanted, transport_name};
@@ -122,7 +121,7 @@ pub(super) async fn admit(
         direct: daemon.config.io,
         memory: ByteCount(memory),
         lanes: LANES_DEFAULT.min(lanes_max(client, &[config])),
-        pace: ReadingPace::new(rate, changes),
+        pace: GrantedPace::new(rate, changes),
         holes: HoleCosts::Paid(daemon.live.rates.hole_permit(client.key)),
         audit: audit.clone(),
     };
