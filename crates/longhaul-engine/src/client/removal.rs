@@ -249,8 +249,8 @@ fn pieces<T>(names: &[T], path: impl Fn(&T) -> &RelPath) -> impl Iterator<Item =
 
 /// Bytes of the facts of a name in a message, at most.
 const FACTS_BYTES: usize = 64;
-/// A conversation in which nothing was asked for so long is begun anew: behind 30 s a daemon may have
-/// given its place to another key.
+/// A conversation in which nothing was asked for so long is begun anew: behind 30 s a daemon may
+/// have given its place to another key.
 const KEPT_FOR: Duration = Duration::from_secs(20);
 /// A daemon that is at work says so every few seconds. One that is silent for this long is gone.
 const DAEMON_SILENT_FOR: Duration = Duration::from_secs(30);

@@ -103,8 +103,8 @@ enum FollowState {
 }
 
 impl Follower {
-    /// Tells the client that its order was taken, and follows it from now on. Events may wait for it
-    /// in what is claimed for them.
+    /// Tells the client that its order was taken, and follows it from now on. Events may wait for
+    /// it in what is claimed for them.
     pub(super) fn begin(
         (reader, writer): (ReadHalf, WriteHalf),
         id: [u8; 16],
@@ -452,14 +452,14 @@ const REASON_LEFT_OUT: &str = "it failed; the reason was left out, as the client
 const SAYS_SOMETHING: Duration = Duration::from_secs(5);
 /// Bytes of a message of which each is taken in by itself, as a sign of life of its client.
 const PIECE_BYTES: usize = 4 << 10;
-/// A client that does not take in a piece within this time is gone. It is longer than the 30 s after
-/// which a session is, as one that reads a message each 30 s lives.
+/// A client that does not take in a piece within this time is gone. It is longer than the 30 s
+/// after which a session is, as one that reads a message each 30 s lives.
 const TAKEN_IN_WITHIN: Duration = Duration::from_secs(60);
-/// A client takes in a message within this time, however live it is: 48 KiB, so 80 bytes a second. A
-/// byte now and then keeps no order.
+/// A client takes in a message within this time, however live it is: 48 KiB, so 80 bytes a second.
+/// A byte now and then keeps no order.
 const MESSAGE_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
-/// A client that takes in pieces still has heard the end of its order within this time of it; and one
-/// that must be told of each name, the last of them.
+/// A client that takes in pieces still has heard the end of its order within this time of it; and
+/// one that must be told of each name, the last of them.
 const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

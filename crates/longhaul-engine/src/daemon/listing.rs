@@ -2,9 +2,9 @@
 //! page at a time.
 //!
 //! In: a tree and a path, or a client. Out: listings over control, each name once and in order. It
-//! holds a bounded share of the daemon's memory however large the directory is, tells the names of a
-//! directory at a share of the daemon's rates, and ends when the other side does not read. It knows
-//! no sessions.
+//! holds a bounded share of the daemon's memory however large the directory is, tells the names of
+//! a directory at a share of the daemon's rates, and ends when the other side does not read. It
+//! knows no sessions.
 
 use std::future::Future;
 use std::sync::Arc;

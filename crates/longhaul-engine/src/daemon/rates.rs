@@ -125,8 +125,8 @@ impl RateLimits {
         HoleCosts::Shared(self.hole_permit(client))
     }
 
-    /// The permit by which all readings and pulls of a client hash holes: these cost it nothing, and
-    /// would take as many processors as it has of them.
+    /// The permit by which all readings and pulls of a client hash holes: these cost it nothing,
+    /// and would take as many processors as it has of them.
     pub(super) fn hole_permit(&self, client: PublicKey) -> HolePermit {
         let mut book = self.lock();
         book.permits.retain(|_, permit| !permit.is_last());

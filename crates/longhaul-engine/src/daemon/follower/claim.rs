@@ -26,8 +26,8 @@ impl FollowerClaim {
         self.room
     }
 
-    /// Claims as much as these bytes of events need, or gives back what they do not. Returns whether
-    /// there is room for them.
+    /// Claims as much as these bytes of events need, or gives back what they do not. Returns
+    /// whether there is room for them.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         let needed = bytes.saturating_sub(self.room).next_multiple_of(STEP_BYTES);
         if needed > self.beyond && self.share.grow((needed - self.beyond) as u64).is_err() {

@@ -1,8 +1,8 @@
 //! How much the holes of a source cost its side: processor time that nothing else bounds, as no
 //! byte of them is read or sent.
 //!
-//! In: permits that readings and pulls share, and chunks in holes. Out: waits before a chunk is hashed.
-//! Must not know whose they are.
+//! In: permits that readings and pulls share, and chunks in holes. Out: waits before a chunk is
+//! hashed. Must not know whose they are.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

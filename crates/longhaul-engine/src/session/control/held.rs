@@ -1,8 +1,8 @@
 //! Keeps a session alive whose loop does not run, as somebody outside of it has it wait.
 //!
-//! In: word of whoever holds the loop up, every few seconds for as long as that lasts. Out: signs of
-//! life to the other side, which say that this side stalls; and once the loop runs again, the time
-//! in which nobody listened counts neither as silence nor as idleness. It knows no reasons.
+//! In: word of whoever holds the loop up, every few seconds for as long as that lasts. Out: signs
+//! of life to the other side, which say that this side stalls; and once the loop runs again, the
+//! time in which nobody listened counts neither as silence nor as idleness. It knows no reasons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
