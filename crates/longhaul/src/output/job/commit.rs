@@ -53,6 +53,7 @@ fn word(commit: ShardState) -> &'static str {
 /// The things that `job retry` has tried again.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Retried {
+    /// Files.
     pub(super) files: u64,
     /// The state of the commit in a word, if it is tried again.
     pub(super) commit: Option<&'static str>,
