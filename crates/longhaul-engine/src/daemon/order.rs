@@ -16,7 +16,7 @@ use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
 use longhaul_net::{Control, Identity, PublicKey, resolve};
 use longhaul_proto::wire::grant::{Grant, GrantRight, SignedGrant};
 use longhaul_proto::wire::message::{Order, Transfer};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::admission::{Admission, prepare};
 use super::asked::Asked;
@@ -212,7 +212,16 @@ pub(super) async fn carry_out(
     let report = totals.into_report(begun.elapsed().as_secs_f64());
     let end = third_party::said_end(&report);
     carrying.judged.mark.ended(end.clone(), follower.hearing());
-    follower.end(end).await;
+    let mut daemon_stop = carrying.daemon.stop.clone();
+    let cut_off = async {
+        daemon_stop.stopped().await;
+        sleep(LAST_TOLD_WITHIN).await;
+    };
+    tokio::select! {
+        biased;
+        () = follower.end(end) => {}
+        () = cut_off => {}
+    }
 }
 
 /// An order that is being carried out.
@@ -330,6 +339,8 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
 const ADDRESSES_DIALLED: usize = 8;
 /// A name is looked up for so long.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
+/// A daemon that ends waits for so long for a client that takes in the end of its order slowly.
+const LAST_TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// An order is gone on with for so long after the last progress: no grant is good for longer.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);
 
