@@ -8,7 +8,7 @@ use super::*;
 
 /// A time at which a conversation without orders was idle for long.
 fn long_ago() -> Instant {
-    Instant::now().checked_sub(Duration::from_secs(600)).expect("the machine runs for longer")
+    Instant::now().checked_sub(Duration::from_secs(120)).expect("the machine runs for longer")
 }
 
 /// A daemon with one place for a session, and its client with that right.
