@@ -207,21 +207,25 @@ async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_th
 async fn a_client_that_takes_in_nothing_for_a_minute_or_a_message_not_in_ten_ends_its_order() {
     let (follower, _reader, _writer) = followed(8);
     assert_eq!(timeout(TAKEN_IN_WITHIN + SAYS_SOMETHING, follower.stop().stopped()).await, Ok(FaultCode::TimedOut));
-    let (follower, mut reader, _writer) = followed(PIECE_BYTES);
-    (0..2000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
+    let (follower, _reader, _writer) = followed(4096);
+    let (near, mut far) = tokio::io::duplex(PIECE_BYTES);
+    let long = settled_at(RelPath::new("x".repeat(200)).expect("a path"), FileStatus::Committed);
+    let message = Message::OrderEvents(vec![third_party::said(&long).expect("it is told"); 150]);
+    assert!(encoded(&message).expect("short enough").len() > BATCH_BYTES);
+    let (told, mut writer): (_, WriteHalf) = (follower.told(), Box::new(near));
     let slowly = async {
         let mut piece = [0; PIECE_BYTES];
         loop {
             tokio::time::sleep(TAKEN_IN_WITHIN - SAYS_SOMETHING).await;
-            let _ = reader.read_exact(&mut piece).await;
+            let _ = far.read_exact(&mut piece).await;
         }
     };
     let began = Instant::now();
-    let code = tokio::select! {
-        code = async { follower.stop().stopped().await } => code,
+    let handed = tokio::select! {
+        handed = told.hand_over(&mut writer, &message) => handed,
         () = slowly => unreachable!(),
     };
-    assert_eq!(code, FaultCode::TimedOut);
+    assert_eq!(handed.map_err(|fault| fault.code), Err(FaultCode::TimedOut));
     assert!(began.elapsed() >= MESSAGE_TAKEN_IN_WITHIN, "{:?}", began.elapsed());
 }
 
