@@ -17,7 +17,7 @@ use longhaul_proto::wire::message::{
 
 use super::peer::{Client, Server, Speech, forged, hello, rel, word};
 use super::{assert_serves, client};
-use crate::fixture::{ALL_RIGHTS, DaemonConfig, Host, Outcome, Site, files};
+use crate::fixture::{DaemonConfig, Host, Outcome, Site, files};
 
 const PLAN: PlanName = PlanName { digest: [0xab; 32], made: 1_795_862_400 };
 const GRACE: &str = ".longhaul/grace/2026-11-28-abababababababab";
@@ -262,19 +262,4 @@ fn a_client_that_leaves_in_the_middle_of_an_order_leaves_a_record_of_each_name_t
         assert!(std::time::Instant::now() < until, "{recorded}");
         thread::yield_now();
     }
-}
-
-#[test]
-fn a_removal_in_which_nothing_is_asked_for_makes_room_for_another_client() {
-    let other = Host::new();
-    let config = DaemonConfig::default().line("[limits]\nsessions = 1");
-    let site = Site::with(config.client("other", other.key(), &[("data", ALL_RIGHTS)]));
-    files::make(site.root().join("f"), 1, 100);
-    let idle = opened(&site, "");
-    other.run(["key", "trust", site.daemon.addr(), site.daemon.key()]).succeed();
-    // It dials again until the other has been still for half a minute.
-    other.run(["pull", "--retry-for", "80s", &site.url("f"), "got"]).succeed();
-    let why = "busy: nothing moved, and another key needed the session's place";
-    site.daemon.wait_log(&format!("ended: removal in data/.: {why}"));
-    drop(idle);
 }

@@ -138,8 +138,7 @@ pub(super) async fn admit(
                 let located = ListedNames::located(tree, path, places()?).await?;
                 return Ok(Admitted::Listing(Box::new(located)));
             }
-            let names = ListedNames::beneath(tree, path, places()?).await?;
-            Ok(Admitted::Listing(Box::new(names.paced(&daemon.live.rates, (client, config)))))
+            ListedNames::beneath(tree, path, places()?).await.map(|names| Admitted::Listing(Box::new(names)))
         }
         Request::Partials { root, path } => {
             let (config, rights) = daemon.root(client, &root)?;

@@ -2,9 +2,8 @@
 //! page at a time.
 //!
 //! In: a tree and a path, or a client. Out: listings over control, each name once and in order. It
-//! holds a bounded share of the daemon's memory however large the directory is, tells the names of
-//! a directory at a share of the daemon's rates, and ends when the other side does not read. It
-//! knows no sessions.
+//! holds a bounded share of the daemon's memory however large the directory is, and ends when the
+//! other side does not read. It knows no sessions.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,10 +19,8 @@ use longhaul_proto::wire::message::{Listed, ListedKind, Listing};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 
-use super::pace::GrantedPace;
-use super::rates::{Entered, RateClaim, RateLimits};
 use super::shares::{ClientShares, Share};
-use super::{ClientConfig, Daemon, RootConfig};
+use super::{ClientConfig, Daemon};
 use crate::journals::RootJournals;
 use crate::name_page::{NAMES_BYTES, name_page};
 use crate::session::channel::{WriteHalf, write_message};
@@ -34,8 +31,6 @@ pub(super) struct ListedNames {
     from: NameSource,
     /// Given back when all names are sent and no thread reads any more.
     places: Places,
-    /// The rate at which a directory is listed. `None`: what is told has bounds of its own.
-    pace: Option<(Entered, GrantedPace)>,
 }
 
 /// The origin of the names.
@@ -66,14 +61,7 @@ impl Places {
 
 impl ListedNames {
     fn new(from: NameSource, places: Places) -> ListedNames {
-        ListedNames { from, places, pace: None }
-    }
-
-    /// The same names, told at a share of the rates of this client on this root. It may use some of
-    /// them only: a listing takes little of what transfers have.
-    pub(super) fn paced(self, rates: &RateLimits, (client, root): (&ClientConfig, &RootConfig)) -> ListedNames {
-        let claim = RateClaim::new(client, &[root], Some(LISTING_RATE));
-        ListedNames { pace: Some(GrantedPace::entered(rates, claim)), ..self }
+        ListedNames { from, places }
     }
 
     /// The names at a path.
@@ -134,9 +122,7 @@ impl ListedNames {
         let told = match self.from {
             NameSource::Known(names) => telling.all(names).await,
             NameSource::Located(whereabouts) => telling.say(&Message::Whereabouts(whereabouts)).await,
-            NameSource::Directory(lister) => {
-                telling.directory((lister, self.places), self.pace.as_ref().map(|(_, pace)| pace)).await
-            }
+            NameSource::Directory(lister) => telling.directory(lister, self.places).await,
         };
         match told {
             // A reader that does not take a page does not take the reason for its end either.
@@ -188,16 +174,8 @@ impl ListingWriter<'_> {
         }
     }
 
-    async fn directory(
-        &mut self,
-        (mut lister, mut places): (Lister, Places),
-        pace: Option<&GrantedPace>,
-    ) -> Result<(), Fault> {
-        let (mut names, mut bytes) = (NAMES_FIRST_BYTES, 0);
-        let mut pace = match pace {
-            Some(pace) => Some(pace.begin(0).await),
-            None => None,
-        };
+    async fn directory(&mut self, mut lister: Lister, mut places: Places) -> Result<(), Fault> {
+        let mut names = NAMES_FIRST_BYTES;
         let _wanted = Abandoned(lister.unwanted());
         loop {
             // The claims go with the thread, so that a thread that reads on after the reader has
@@ -208,14 +186,6 @@ impl ListingWriter<'_> {
             });
             let (page, rest, kept) = self.while_it_reads(read).await?;
             (lister, places) = (rest, kept);
-            bytes += listed_bytes(&page);
-            if let Some(pace) = &mut pace {
-                let paid = async {
-                    pace.pay(bytes).await;
-                    Ok(())
-                };
-                self.while_it_reads(paid).await?;
-            }
             self.page(page, lister.is_over()).await?;
             if lister.is_over() {
                 return Ok(());
@@ -282,15 +252,6 @@ fn too_many_partials(refusal: &Fault) -> Fault {
     Fault::new(FaultCode::Busy, Blame::Local, why).hint(hint::Names::ListFurtherDown)
 }
 
-/// Bytes of listed names in messages, about.
-pub(super) fn listed_bytes(names: &[Listed]) -> u64 {
-    let target = |listed: &Listed| if let ListedKind::Symlink { target } = &listed.kind { target.len() } else { 0 };
-    names.iter().map(|listed| (listed.name.len() + target(listed) + LISTED_NUMBERS_BYTES) as u64).sum()
-}
-
-/// The rate that a listing uses of the caps above it at most, bytes/s: some 50,000 names a second.
-/// Without a cap it is as fast as it goes.
-const LISTING_RATE: u64 = 8 << 20;
 /// Bytes that a listing claims for names beyond the first ones.
 const MORE: u64 = (NAMES_BYTES - NAMES_FIRST_BYTES) as u64;
 /// Bytes of names of a directory that are held between pages at first, enough for a directory of

@@ -20,10 +20,9 @@
 //! sessions, memory and listings among clients, `root_places` the sessions of a root and their
 //! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
 //! disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the rate of each
-//! session, and `pace` keeps that of readings and listings; `collect` decides when abandoned
-//! partials go. `audit` records what clients do to files, `asked` a request before it is judged,
-//! `tallies` counts, `ending` tells the end of a session, and `watch` has figures for whoever
-//! watches. A client that has a user of this host is served by
+//! session; `collect` decides when abandoned partials go. `audit` records what clients do to files,
+//! `asked` a request before it is judged, `tallies` counts, `ending` tells the end of a session,
+//! and `watch` has figures for whoever watches. A client that has a user of this host is served by
 //! a `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh session,
 //! whose paths are an `account`'s; `liveness` shows whether all of it lives. It knows no command
 //! line.
@@ -60,7 +59,6 @@ mod order_list;
 mod order_places;
 mod order_send;
 mod order_session;
-mod pace;
 mod pipe;
 mod quotas;
 mod rates;

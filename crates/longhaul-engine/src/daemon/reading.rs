@@ -5,13 +5,14 @@
 //! has each name, the digest of each file that was read, names of directories; records, and the
 //! figures of the conversation. It compares nothing: what the files should be is the client's to
 //! know. `orders` has one order at a time carried out, and tells what waits in `findings`; `files`
-//! looks and reads, at the pace of the conversation, `unread` are the names on which nothing was
+//! looks and reads, at the `pace` of the conversation, `unread` are the names on which nothing was
 //! found yet, and `names` lists.
 
 mod files;
 mod findings;
 mod names;
 mod orders;
+mod pace;
 mod unread;
 
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use tokio::time::timeout;
 
 use self::files::ReadingTree;
 use self::orders::ReadingOrders;
+use self::pace::ReadingPace;
 use super::access::need;
 use super::admission::{buffers, memory_of, session_place};
 use super::audit::{AuditDeed, AuditRecord, SessionAudit};
@@ -37,7 +39,6 @@ use super::deputy::LinkedSession;
 use super::ending::{EndedKind, EndedSession, part};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
-use super::pace::GrantedPace;
 use super::rates::{Entered, RateClaim};
 use super::runs::RunSeat;
 use super::serve::{end_if_unwanted, transport_name};
@@ -121,7 +122,7 @@ pub(super) async fn admit(
         direct: daemon.config.io,
         memory: ByteCount(memory),
         lanes: LANES_DEFAULT.min(lanes_max(client, &[config])),
-        pace: GrantedPace::new(rate, changes),
+        pace: ReadingPace::new(rate, changes),
         holes: HoleCosts::Paid(daemon.live.rates.hole_permit(client.key)),
         audit: audit.clone(),
     };

@@ -6,9 +6,7 @@ use longhaul_disk::Tree;
 use longhaul_net::Identity;
 use tokio::io::duplex;
 
-use super::super::rates::Cap;
 use super::*;
-use crate::api::RATE_MIN;
 use crate::session::channel::{ReadHalf, read_message};
 
 fn key() -> PublicKey {
@@ -154,46 +152,4 @@ async fn a_reader_hears_while_a_directory_is_read_for_long() {
         heard += 1;
     }
     assert_eq!(heard, 7);
-}
-
-#[tokio::test]
-async fn names_of_a_directory_are_told_at_the_rate_that_holds_and_follow_a_change_of_it() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (names, _listings) = names(dir.path(), 1000).await;
-    let rates = RateLimits::default();
-    rates.set(Cap::All, Some(RATE_MIN));
-    let claim = RateClaim::new(&client(), &[], Some(LISTING_RATE));
-    let names = ListedNames { pace: Some(GrantedPace::entered(&rates, claim)), ..names };
-    let (here, there) = duplex(1 << 20);
-    let mut writer: WriteHalf = Box::new(here);
-    let began = Instant::now();
-    let slow = timeout(Duration::from_millis(300), names.tell(&mut writer));
-    assert!(slow.await.is_err(), "264,000 bytes take four seconds");
-    drop(there);
-
-    let (names, _listings) = self::names(dir.path(), 1000).await;
-    let claim = RateClaim::new(&client(), &[], Some(LISTING_RATE));
-    let names = ListedNames { pace: Some(GrantedPace::entered(&rates, claim)), ..names };
-    let (here, _there) = duplex(1 << 20);
-    let mut writer: WriteHalf = Box::new(here);
-    let (told, ()) = tokio::join!(names.tell(&mut writer), async { rates.set(Cap::All, None) });
-    told.expect("told");
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-}
-
-/// A client beneath the caps of all.
-fn client() -> ClientConfig {
-    ClientConfig {
-        name: "c".to_owned(),
-        key: key(),
-        roots: Default::default(),
-        rate: None,
-        sessions: None,
-        memory: None,
-        bounds: Default::default(),
-        weight: 1,
-        bench: false,
-        share: longhaul_core::PathShare::Fair,
-        user: None,
-    }
 }

@@ -12,13 +12,13 @@ use longhaul_disk::{DirectMode, FsSource, SourceTree, Standing, TargetSet};
 use longhaul_proto::wire::message::{FoundName, FoundThing, ReadOrder};
 
 use super::findings::Findings;
+use super::pace::ReadingPace;
 use super::unread::Unread;
 use crate::api::{Settings, Stop};
 use crate::client::digests::{ReadLimits, digest_tree};
 use crate::client::run_rate::RunRate;
 use crate::daemon::audit::SessionAudit;
 use crate::daemon::audit::source::RecordedSource;
-use crate::daemon::pace::GrantedPace;
 use crate::lanes::worker::hole_costs::HoleCosts;
 use crate::session::stopped::stopped;
 use crate::workers::blocking;
@@ -38,7 +38,7 @@ pub(super) struct ReadingTree {
     /// The lanes that hash at a time.
     pub(super) lanes: u32,
     /// The rate at which files are read at most.
-    pub(super) pace: GrantedPace,
+    pub(super) pace: ReadingPace,
     /// How holes count: as bytes, and one lane of all readings of the client hashes them at a time.
     pub(super) holes: HoleCosts,
     /// Each file that is opened is recorded.

@@ -19,7 +19,6 @@ use super::files::{ReadingTree, need_sound};
 use super::findings::Findings;
 use super::names::NamesListed;
 use crate::api::{Stop, StopTrigger};
-use crate::daemon::listing::listed_bytes;
 use crate::daemon::live::{Counts, SessionCounter};
 use crate::session::channel::{WriteHalf, write_message};
 use crate::session::idle::Activity;
@@ -117,11 +116,8 @@ impl ReadingOrders<'_> {
         self.say(ReadingWord::Found(FoundNames { names: Vec::new(), last: true })).await
     }
 
-    /// Lists a directory, at the pace of the conversation. One that cannot be listed is a finding:
-    /// others still can.
+    /// Lists a directory. One that cannot be listed is a finding: others still can.
     pub(super) async fn list(&mut self, dir: RelPath) -> Result<(), Fault> {
-        let (tree, mut bytes) = (self.tree.clone(), 0);
-        let mut pace = tree.pace.begin(0).await;
         let opening = NamesListed::open(self.tree.clone(), dir);
         let mut listed = match self.while_it_reads(opening, &AtomicBool::default()).await? {
             Ok(listed) => listed,
@@ -132,15 +128,6 @@ impl ReadingOrders<'_> {
             match self.while_it_reads(listed.next(), &unwanted).await? {
                 Ok(page) => {
                     let is_last = page.last;
-                    bytes += listed_bytes(&page.names);
-                    let mut stop = self.stop.clone();
-                    let paid = async {
-                        tokio::select! {
-                            () = pace.pay(bytes) => Ok(()),
-                            code = stop.stopped() => Err(stopped(code)),
-                        }
-                    };
-                    self.while_it_reads(paid, &AtomicBool::default()).await??;
                     self.say(ReadingWord::Names(page)).await?;
                     if is_last {
                         return Ok(());

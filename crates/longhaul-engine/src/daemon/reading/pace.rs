@@ -1,21 +1,20 @@
-//! The rate at which a conversation has files read or tells names: its share of the caps of the
-//! daemon, as it is now, and the time that is owed for an order.
+//! The rate at which a conversation has files read: its share of the caps of the daemon, as it is
+//! now, and the time that is owed behind an order.
 //!
 //! In: rates that are set, and bytes. Out: a rate whenever it changes, and waits. Must not know
 //! files.
 
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
-use super::rates::{Entered, RateClaim, RateLimits};
 use crate::api::RATE_MIN;
 use crate::session::SessionEvent;
 
 /// The share of a conversation.
-pub(super) struct GrantedPace(Mutex<GrantedRate>);
+pub(super) struct ReadingPace(Mutex<GrantedRate>);
 
 struct GrantedRate {
     /// In bytes/s. `None`: no cap holds it.
@@ -23,7 +22,7 @@ struct GrantedRate {
     changes: UnboundedReceiver<SessionEvent>,
 }
 
-/// The pace of one order or listing, from its beginning.
+/// The pace of one order, from its beginning.
 pub(super) struct OrderPace<'p> {
     granted: MutexGuard<'p, GrantedRate>,
     /// The rate that the client asked for, bytes/s. `None`: as fast as it goes.
@@ -31,18 +30,10 @@ pub(super) struct OrderPace<'p> {
     dues: ByteDues,
 }
 
-impl GrantedPace {
-    /// A share beneath these caps that is entered now. It lasts as long as the first of the two is
-    /// held.
-    pub(super) fn entered(rates: &RateLimits, claim: RateClaim) -> (Entered, GrantedPace) {
-        let (sink, changes) = unbounded_channel();
-        let (entered, rate) = rates.enter(claim, sink);
-        (entered, GrantedPace::new(rate, changes))
-    }
-
+impl ReadingPace {
     /// The share now, in bytes/s, and what tells of its changes.
-    pub(super) fn new(rate: Option<u64>, changes: UnboundedReceiver<SessionEvent>) -> GrantedPace {
-        GrantedPace(Mutex::new(GrantedRate { rate, changes }))
+    pub(super) fn new(rate: Option<u64>, changes: UnboundedReceiver<SessionEvent>) -> ReadingPace {
+        ReadingPace(Mutex::new(GrantedRate { rate, changes }))
     }
 
     /// The pace of an order that asks for this rate, bytes/s. 0 asks for none. There is one order
@@ -151,7 +142,7 @@ impl ByteDues {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::UnboundedSender;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
 
@@ -161,14 +152,14 @@ mod tests {
         sink.send(SessionEvent::OwnRate(rate)).expect("heard");
     }
 
-    async fn rate_of(pace: &GrantedPace, asked: u64) -> Option<u64> {
+    async fn rate_of(pace: &ReadingPace, asked: u64) -> Option<u64> {
         pace.begin(asked).await.rate()
     }
 
     #[tokio::test]
     async fn a_rate_that_was_set_before_an_order_holds_and_the_lower_one_counts() {
         let (sink, changes) = unbounded_channel();
-        let pace = GrantedPace::new(None, changes);
+        let pace = ReadingPace::new(None, changes);
         assert_eq!((rate_of(&pace, 0).await, rate_of(&pace, 5 * MIB).await), (None, Some(5 * MIB)));
         set(&sink, Some(9 * MIB));
         set(&sink, Some(3 * MIB));
@@ -181,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn a_rate_that_is_set_while_a_file_is_read_is_heard_at_once() {
         let (sink, changes) = unbounded_channel();
-        let pace = GrantedPace::new(Some(MIB), changes);
+        let pace = ReadingPace::new(Some(MIB), changes);
         let mut order = pace.begin(8 * MIB).await;
         let (heard_all, is_over) = tokio::sync::oneshot::channel();
         let (mut heard_all, mut heard) = (Some(heard_all), Vec::new());
@@ -200,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_owed_at_a_low_rate_is_owed_no_more_without_one() {
         let (sink, changes) = unbounded_channel();
-        let pace = GrantedPace::new(Some(RATE_MIN), changes);
+        let pace = ReadingPace::new(Some(RATE_MIN), changes);
         let mut order = pace.begin(0).await;
         set(&sink, None);
         order.pay(u64::MAX).await;
