@@ -104,8 +104,7 @@ impl Carrying<'_> {
         let source = tree.get_or_insert_with(|| ExpectedSource::over(source, expected)).clone();
         let names = list.map(|list| list.names.clone()).or(wanted.names);
         let wanted = ScanWish { names, ..wanted };
-        let holes = self.daemon.live.rates.holes_sent(holdings.client);
-        let plan = session.run.plan(&agreed, Role::Sender, SkippedDigests::Unwanted).counting_holes(holes);
+        let plan = session.run.plan(&agreed, Role::Sender, SkippedDigests::Unwanted);
         let set_up = self.set_up(&holdings, memory, udp_lanes(&agreed.transfer));
         let sending = plan.sending(source, machinery, wanted, false);
         let work = session.run.send_within(agreed, (sending, &plan), set_up, course);

@@ -2,7 +2,7 @@
 //! among the sessions beneath them.
 //!
 //! In: sessions that begin and end, and caps that are set anew. Out: to each session its rate, at
-//! its start and whenever that changes; and to what is read for a client the permit to hash holes.
+//! its start and whenever that changes; and to the readings of a client the permit to hash holes.
 //! Fair is max-min, weighted (Bertsekas and Gallager, *Data Networks*, 6.5.2): all rates rise
 //! together, each as its weight, until a cap is reached; those beneath it stop there, the others
 //! rise on. A session counts as if it could use any rate, up to the one that it was asked to keep
@@ -15,7 +15,7 @@ use longhaul_net::PublicKey;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ClientConfig, RootConfig, ServeConfig};
-use crate::lanes::worker::hole_costs::{HoleCosts, HolePermit};
+use crate::lanes::worker::hole_costs::HolePermit;
 use crate::session::SessionEvent;
 
 /// The sessions that share rates, and the caps. Clones share them.
@@ -30,7 +30,7 @@ struct RateAccount {
     sessions: BTreeMap<u64, (RateClaim, UnboundedSender<SessionEvent>, Option<u64>)>,
     /// The rate of each cap in bytes/s. One that is not here holds nobody.
     caps: BTreeMap<Cap, u64>,
-    /// The permits of clients that have files read or sent here.
+    /// The permits of clients that have files read here.
     permits: BTreeMap<PublicKey, HolePermit>,
 }
 
@@ -119,14 +119,8 @@ impl RateLimits {
         (Entered { rates: self.clone(), id }, rate)
     }
 
-    /// How holes count that are sent for a client: one that asks for files of holes alone need not
-    /// hash what comes, and the daemon would, in all lanes of all its sessions.
-    pub(super) fn holes_sent(&self, client: PublicKey) -> HoleCosts {
-        HoleCosts::Shared(self.hole_permit(client))
-    }
-
-    /// The permit by which all readings and pulls of a client hash holes: these cost it nothing,
-    /// and would take as many processors as it has of them.
+    /// The permit by which all readings of a client hash holes: these cost it nothing, and would
+    /// take as many processors as it has readings.
     pub(super) fn hole_permit(&self, client: PublicKey) -> HolePermit {
         let mut book = self.lock();
         book.permits.retain(|_, permit| !permit.is_last());
@@ -370,7 +364,7 @@ mod tests {
     fn all_readings_of_a_client_have_one_permit_which_goes_with_the_last_of_them() {
         let (rates, key) = (RateLimits::default(), |n: u8| PublicKey::from_bytes([n; 32]));
         let (first, second) = (rates.hole_permit(key(1)), rates.hole_permit(key(1)));
-        let HoleCosts::Shared(_other) = rates.holes_sent(key(2)) else { panic!("pulls need it too") };
+        let _other = rates.hole_permit(key(2));
         assert!(rates.lock().permits.len() == 2 && !first.is_last());
         drop((first, second));
         let _third = rates.hole_permit(key(3));

@@ -123,7 +123,7 @@ pub(super) async fn admit(
         memory: ByteCount(memory),
         lanes: LANES_DEFAULT.min(lanes_max(client, &[config])),
         pace: ReadingPace::new(rate, changes),
-        holes: HoleCosts::Paid(daemon.live.rates.hole_permit(client.key)),
+        holes: HoleCosts::by(daemon.live.rates.hole_permit(client.key)),
         audit: audit.clone(),
     };
     let tree = tree.opened().await?;

@@ -454,8 +454,7 @@ fn plan(daemon: &Daemon, admission: &Admission, welcome: &Welcome, (rate, rtt): 
         cuts: rtt >= budget::FAR && !transfer.flow.exact_chunks,
     };
     let receiving = ReceivePlan::of_transfer(transfer, policy, daemon.config.sync);
-    let holes = daemon.live.rates.holes_sent(admission.holdings.client);
-    Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving).counting_holes(holes)
+    Plan::agreed(transfer.role.other(), transfer, welcome, lanes, receiving)
 }
 
 /// Runs the session's loop to its end. The holdings are given back then.

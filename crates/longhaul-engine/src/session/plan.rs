@@ -54,8 +54,6 @@ pub(crate) struct Plan {
     compared: Algorithms,
     /// Whether the receiver tells the sender which names it replaced.
     tells_replaced: bool,
-    /// How holes of the sources count for a sender.
-    holes: HoleCosts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +144,6 @@ impl Plan {
             flight: FirstFlight::UNBOUNDED,
             compared: Algorithms::NONE,
             tells_replaced: transfer.flow.tells_replaced,
-            holes: HoleCosts::default(),
         }
     }
 
@@ -159,11 +156,6 @@ impl Plan {
     /// The same plan, of a sender whose first page shall fit `flight`.
     pub(crate) fn beginning_in(self, flight: FirstFlight) -> Plan {
         Plan { flight, ..self }
-    }
-
-    /// The same plan, of a sender for which holes count so.
-    pub(crate) fn counting_holes(self, holes: HoleCosts) -> Plan {
-        Plan { holes, ..self }
     }
 
     /// The plan of one half of a copy within this process, over `lanes` pairs of sockets.
@@ -195,7 +187,6 @@ impl Plan {
             // The other half is no stranger.
             compared: Algorithms::NONE,
             tells_replaced: true,
-            holes: HoleCosts::default(),
         }
     }
 
@@ -253,7 +244,7 @@ impl Plan {
             flight,
             compared,
             hears_replaced,
-            holes: self.holes.clone(),
+            holes: HoleCosts::default(),
         }
     }
 

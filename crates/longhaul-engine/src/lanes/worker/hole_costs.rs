@@ -1,8 +1,8 @@
 //! How much the holes of a source cost its side: processor time that nothing else bounds, as no
 //! byte of them is read or sent.
 //!
-//! In: permits that readings and pulls share, and chunks in holes. Out: waits before a chunk is
-//! hashed. Must not know whose they are.
+//! In: permits that readings share, and chunks in holes. Out: waits before a chunk is hashed. Must
+//! not know whose readings they are.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,17 +14,12 @@ use super::pulse::Pulse;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HolePermit(Arc<Mutex<()>>);
 
-/// How holes count for a sending side.
+/// How holes count for a sending side. By default they cost nothing: a destination takes what is
+/// sent, and has the same work.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum HoleCosts {
-    /// They are hashed by all lanes, at any rate: the files are the user's own.
-    #[default]
-    Free,
-    /// They are hashed by the permit, at any rate: a destination takes what is sent, and need not
-    /// hash it as an honest one does.
-    Shared(HolePermit),
-    /// They are hashed by the permit, and count as bytes that are sent.
-    Paid(HolePermit),
+pub(crate) struct HoleCosts {
+    /// `None`: holes are hashed by all lanes, at any rate.
+    permit: Option<HolePermit>,
 }
 
 impl HolePermit {
@@ -40,17 +35,19 @@ impl HolePermit {
 }
 
 impl HoleCosts {
+    /// Holes count as bytes that are sent, and are hashed by the permit.
+    pub(crate) fn by(permit: HolePermit) -> HoleCosts {
+        HoleCosts { permit: Some(permit) }
+    }
+
     /// The permit to hash them. `None`: none is needed.
     pub(super) fn permit(&self) -> Option<&HolePermit> {
-        match self {
-            HoleCosts::Free => None,
-            HoleCosts::Shared(permit) | HoleCosts::Paid(permit) => Some(permit),
-        }
+        self.permit.as_ref()
     }
 
     /// Waits for as long as `len` bytes take at the rate of the session, if holes count.
     pub(super) fn pay(&self, len: u64, pacer: &Pacer, pulse: &Pulse) {
-        let mut left = if matches!(self, HoleCosts::Paid(_)) { len } else { 0 };
+        let mut left = if self.permit.is_some() { len } else { 0 };
         while left > 0 {
             let piece = left.min(PIECE_BYTES as u64);
             let paid = pulse.paced(pacer, piece as usize) as u64;
@@ -70,35 +67,25 @@ mod tests {
     fn holes_of_a_reading_take_their_time_at_a_rate_and_no_others_do() {
         let (pacer, pulse) = (Pacer::new(Some(1 << 20)), Pulse::default());
         let begun = Instant::now();
-        HoleCosts::Free.pay(1 << 40, &pacer, &pulse);
-        HoleCosts::Shared(HolePermit::default()).pay(1 << 40, &pacer, &pulse);
+        HoleCosts::default().pay(1 << 40, &pacer, &pulse);
         assert_eq!(pulse.read().pieces, 0);
-        HoleCosts::Paid(HolePermit::default()).pay(256 << 10, &pacer, &pulse);
+        HoleCosts::by(HolePermit::default()).pay(256 << 10, &pacer, &pulse);
         assert!(begun.elapsed() > Duration::from_millis(150), "{:?}", begun.elapsed());
         pacer.set_rate(None);
-        HoleCosts::Paid(HolePermit::default()).pay(1 << 30, &pacer, &pulse);
+        HoleCosts::by(HolePermit::default()).pay(1 << 30, &pacer, &pulse);
     }
 
     #[test]
     fn a_lane_that_is_closed_waits_for_no_hole() {
         let (pacer, pulse) = (Pacer::new(Some(1)), Pulse::default());
         pulse.close();
-        HoleCosts::Paid(HolePermit::default()).pay(64 << 20, &pacer, &pulse);
-    }
-
-    #[test]
-    fn holes_of_readings_and_of_pulls_are_hashed_by_a_permit() {
-        let permit = HolePermit::default();
-        assert!(HoleCosts::default().permit().is_none());
-        for costs in [HoleCosts::Shared(permit.clone()), HoleCosts::Paid(permit.clone())] {
-            drop(costs.permit().expect("one is needed").take());
-        }
+        HoleCosts::by(HolePermit::default()).pay(64 << 20, &pacer, &pulse);
     }
 
     #[test]
     fn a_permit_is_the_last_when_all_that_shared_it_are_gone() {
         let permit = HolePermit::default();
-        let other = HoleCosts::Paid(permit.clone());
+        let other = HoleCosts::by(permit.clone());
         assert!(!permit.is_last());
         drop(other);
         assert!(permit.is_last());
