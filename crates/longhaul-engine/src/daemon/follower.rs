@@ -26,8 +26,8 @@ use tokio::time::{Instant, interval, timeout};
 pub(super) use self::claim::FollowerClaim;
 use super::order_ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
-use crate::session::channel::{ReadHalf, WriteHalf, encoded, read_message, write_piece};
-use crate::session::control::held::Holdup;
+use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::control::holdup::Holdup;
 use crate::third_party;
 
 /// The client of an order. See the module.
@@ -60,14 +60,14 @@ struct FollowerQueue {
     owed: usize,
     /// The work that goes on once less is owed.
     paused: Option<Waker>,
-    /// Bytes of messages that the client's connection has taken.
+    /// Messages that the client's connection has taken.
     taken: u64,
     /// The session that waits while the work does.
     session: Option<Holdup>,
     /// Names that did well and of which it is not told.
     unheard: u64,
-    /// Whether it was too slow for what it must be told: no more is.
-    is_full: bool,
+    /// The reason why it is told no more of what it must be told.
+    full: Option<Fault>,
     state: FollowState,
 }
 
@@ -143,11 +143,10 @@ impl Follower {
         if self.has_left() { EndHearing::Absent } else { EndHearing::Present }
     }
 
-    /// The fault of an order that was stopped as its client was too slow.
-    pub(super) fn too_slow(&self) -> Option<Fault> {
-        let why = "the client took in too slowly what it must be told of the files, so the copy was stopped";
-        let fault = || Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::WhereItEnded);
-        self.told.lock().is_full.then(fault)
+    /// The fault of an order that was stopped as there was no room for what its client must be told:
+    /// the client was too slow, or the daemon had no memory left.
+    pub(super) fn too_full(&self) -> Option<Fault> {
+        self.told.lock().full.clone()
     }
 
     /// Tells the client how the order ended, if it is still there.
@@ -160,18 +159,25 @@ impl Follower {
         }
         self.told.news.notify_one();
         // One that takes nothing in would keep its connection, and what waits for it, for good.
-        let patience = if self.told.needs == FollowerNeeds::Each { ALL_TAKEN_IN_WITHIN } else { TAKEN_IN_WITHIN };
-        if timeout(patience, &mut self.writing).await.is_err() {
+        let (ended, each) = (Instant::now(), self.told.needs == FollowerNeeds::Each);
+        let whole = if each { ALL_TAKEN_IN_WITHIN / 2 } else { TAKEN_IN_WITHIN };
+        if timeout(whole, &mut self.writing).await.is_err() {
             self.told.shorten();
-            let (mut taken, shortened) = (self.told.lock().taken, Instant::now());
+            let mut taken = self.told.lock().taken;
             while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
                 let before = std::mem::replace(&mut taken, self.told.lock().taken);
-                if taken == before || shortened.elapsed() >= ALL_TAKEN_IN_WITHIN {
-                    self.writing.abort();
+                if taken == before || ended.elapsed() >= ALL_TAKEN_IN_WITHIN {
                     break;
                 }
             }
         }
+    }
+}
+
+impl Drop for Follower {
+    /// Nothing is written or heard any more: the connection and the claim are given back.
+    fn drop(&mut self) {
+        self.writing.abort();
         self.listening.abort();
     }
 }
@@ -189,25 +195,50 @@ impl FollowerEvents {
             self.trigger.stop(code);
         }
         queue.forget();
-        self.claim_for(&queue);
+        self.give_back(&queue);
         drop(queue);
         self.news.notify_one();
     }
 
-    /// Has memory claimed for what waits, or given back. Returns whether there is as much.
-    fn claim_for(&self, queue: &FollowerQueue) -> bool {
+    /// Has memory claimed for what waits.
+    ///
+    /// # Errors
+    /// The limit of the daemon's memory that stands in the way.
+    fn claim_for(&self, queue: &FollowerQueue) -> Result<(), Fault> {
         self.claim.lock().unwrap_or_else(PoisonError::into_inner).hold(queue.bytes)
+    }
+
+    /// Gives back what is claimed beyond what waits: less than before, so that it cannot fail.
+    fn give_back(&self, queue: &FollowerQueue) {
+        let _ = self.claim_for(queue);
+    }
+
+    /// Has memory claimed for what waits, in short where there is no other way.
+    ///
+    /// # Errors
+    /// [`FaultCode::TimedOut`] for a client that is too slow even so; [`FaultCode::Busy`] if the
+    /// daemon has no memory for it.
+    fn make_room(&self, queue: &mut FollowerQueue) -> Result<(), Fault> {
+        if queue.bytes <= ROOMS_BEYOND * self.room && self.claim_for(queue).is_ok() {
+            return Ok(());
+        }
+        queue.tell_in_short();
+        if queue.bytes > ROOMS_BEYOND * self.room {
+            let why = "the client took in too slowly what it must be told of the files, so the copy was stopped";
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::WhereItEnded));
+        }
+        self.claim_for(queue)
     }
 
     /// Leaves out the names that did well.
     fn shorten(&self) {
         let mut queue = self.lock();
         queue.shorten();
-        self.claim_for(&queue);
+        self.give_back(&queue);
     }
 
     /// Has this session say that it is held up while its work waits.
-    pub(super) fn holds_up(&self, session: Option<Holdup>) {
+    pub(super) fn set_session(&self, session: Option<Holdup>) {
         self.lock().session = session;
     }
 
@@ -215,7 +246,7 @@ impl FollowerEvents {
     /// must be told: the work waits then, unless it is stopped, and its session says so.
     pub(super) async fn paced<W: Future>(&self, mut stop: Stop, work: W) -> W::Output {
         let (mut stopped, mut work) = (pin!(stop.stopped()), pin!(work));
-        let (mut is_stopped, mut waits, mut signs) = (false, false, interval(SAYS_SOMETHING));
+        let (mut is_stopped, mut waits, mut signs) = (false, false, interval(FOLLOWER_HEARS_EVERY));
         poll_fn(|context| {
             is_stopped = is_stopped || stopped.as_mut().poll(context).is_ready();
             let mut queue = self.lock();
@@ -241,23 +272,15 @@ impl FollowerEvents {
         self.room / 4
     }
 
-    /// Writes a message to the client, which may be slow to take it in, piece by piece.
+    /// Writes a message to the client, which may be slow to take it in.
     ///
     /// # Errors
-    /// [`FaultCode::TimedOut`] if it takes in nothing for too long, or the message too slowly;
-    /// [`FaultCode::Lost`].
+    /// [`FaultCode::TimedOut`] if its connection does not take it in time; [`FaultCode::Lost`].
     async fn hand_over(&self, writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
-        let bytes = encoded(message)?;
-        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, "the client takes in nothing of what it is told");
-        let pieces = async {
-            // A connection keeps some of what it is given: only what is flushed has been taken.
-            for piece in bytes.chunks(PIECE_BYTES) {
-                timeout(TAKEN_IN_WITHIN, write_piece(writer, piece)).await.map_err(deaf)??;
-                self.lock().taken += piece.len() as u64;
-            }
-            Ok::<(), Fault>(())
-        };
-        timeout(MESSAGE_TAKEN_IN_WITHIN, pieces).await.map_err(deaf)?
+        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, "the client takes in too little of what it is told");
+        timeout(TAKEN_IN_WITHIN, write_message(writer, message)).await.map_err(deaf)??;
+        self.lock().taken += 1;
+        Ok(())
     }
 
     /// The next events that fit one message, and whether that is all that there will ever be.
@@ -272,7 +295,7 @@ impl FollowerEvents {
             batch.push(event);
         }
         queue.bytes -= bytes;
-        self.claim_for(&queue);
+        self.give_back(&queue);
         if queue.owed <= self.paused_above() {
             queue.resume();
         }
@@ -287,7 +310,7 @@ impl Observer for FollowerEvents {
     fn event(&self, event: Event) {
         let Some(event) = third_party::said(&event) else { return };
         let mut queue = self.lock();
-        if queue.state != FollowState::On || queue.is_full {
+        if queue.state != FollowState::On || queue.full.is_some() {
             return;
         }
         let is_counter = matches!(event, OrderEvent::Moved(_));
@@ -301,16 +324,16 @@ impl Observer for FollowerEvents {
         let event = if queue.bytes + cost(&event) > self.room { in_short(event) } else { event };
         let cost = cost(&event);
         queue.bytes += cost;
-        if queue.bytes > ROOMS_BEYOND * self.room || !self.claim_for(&queue) {
-            queue.is_full = true;
-            queue.forget();
-            self.claim_for(&queue);
-            drop(queue);
-            tracing::info!(target: "longhaul::session", "the client that follows an order takes in too slowly what it is told");
-            return self.trigger.stop(FaultCode::TimedOut);
-        }
         queue.owed += if may_go { 0 } else { cost };
         queue.waiting.push_back(WaitingEvent { event, cost, is_owed: !may_go });
+        if let Err(full) = self.make_room(&mut queue) {
+            tracing::info!(target: "longhaul::session", "what the client of an order must be told has no room: {full}");
+            queue.full = Some(full);
+            queue.forget();
+            self.give_back(&queue);
+            drop(queue);
+            return self.trigger.stop(FaultCode::TimedOut);
+        }
         drop(queue);
         self.news.notify_one();
     }
@@ -322,6 +345,21 @@ impl FollowerQueue {
         let before = self.waiting.len();
         self.waiting.retain(|next| !did_well(&next.event));
         self.unheard += (before - self.waiting.len()) as u64;
+        self.count();
+    }
+
+    /// Leaves out the texts of all that waits.
+    fn tell_in_short(&mut self) {
+        for next in &mut self.waiting {
+            let event = std::mem::replace(&mut next.event, OrderEvent::Unheard(0));
+            next.event = in_short(event);
+            next.cost = cost(&next.event);
+        }
+        self.count();
+    }
+
+    /// Counts the cost of what waits anew.
+    fn count(&mut self) {
         self.bytes = self.waiting.iter().map(|next| next.cost).sum();
         self.owed = self.waiting.iter().filter(|next| next.is_owed).map(|next| next.cost).sum();
     }
@@ -388,7 +426,7 @@ async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
         let message = match (events.is_empty(), state) {
             (true, FollowState::On) => {
                 // It hears each few seconds that the order goes on.
-                let _ = timeout(SAYS_SOMETHING, told.news.notified()).await;
+                let _ = timeout(FOLLOWER_HEARS_EVERY, told.news.notified()).await;
                 let (events, state) = told.batch();
                 if events.is_empty() && state != FollowState::On {
                     continue;
@@ -420,7 +458,7 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
             if queue.state == FollowState::On {
                 queue.state = FollowState::Left;
                 queue.forget();
-                told.claim_for(&queue);
+                told.give_back(&queue);
             }
             drop(queue);
             told.news.notify_one();
@@ -449,17 +487,14 @@ const ROOMS_BEYOND: usize = 2;
 /// The text of a failure whose own was left out.
 const REASON_LEFT_OUT: &str = "it failed; the reason was left out, as the client took in too slowly what it was told";
 /// The client hears something at least so often.
-const SAYS_SOMETHING: Duration = Duration::from_secs(5);
-/// Bytes of a message of which each is taken in by itself, as a sign of life of its client.
-const PIECE_BYTES: usize = 4 << 10;
-/// A client that does not take in a piece within this time is gone. It is longer than the 30 s
-/// after which a session is, as one that reads a message each 30 s lives.
+const FOLLOWER_HEARS_EVERY: Duration = Duration::from_secs(5);
+/// A client is gone whose connection does not take a message, of 48 KiB at most, within this time:
+/// longer than the 30 s after which a silent session is. The kernel of a busy connection may hold
+/// some MiB and wake its writer only once a third of that is free, so that a client may be ended
+/// which takes in less than about 25 KB/s (measured: 1.5 MB of 4.3 MB).
 const TAKEN_IN_WITHIN: Duration = Duration::from_secs(60);
-/// A client takes in a message within this time, however live it is: 48 KiB, so 80 bytes a second.
-/// A byte now and then keeps no order.
-const MESSAGE_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
-/// A client that takes in pieces still has heard the end of its order within this time of it; and
-/// one that must be told of each name, the last of them.
+/// A client that takes in messages still has heard the end of its order within this time of it. One
+/// that must be told of each name is told of the last of them for half of it.
 const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

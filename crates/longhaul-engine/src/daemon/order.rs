@@ -201,7 +201,7 @@ pub(super) async fn carry_out(
         None => carrying.fetch(admission, stop).await,
         Some(into) => carrying.send(&into, admission, stop).await,
     };
-    let fault = fault.map(|fault| follower.too_slow().unwrap_or(fault));
+    let fault = fault.map(|fault| follower.too_full().unwrap_or(fault));
     let end = fault.as_ref().map_or("complete".to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
     let left = if follower.has_left() { ", its client had left" } else { "" };
     tracing::info!(target: "longhaul::session", %peer, client = %carrying.client.name, "order {id} ended{left}: {end}");
@@ -339,7 +339,8 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
 const ADDRESSES_DIALLED: usize = 8;
 /// A name is looked up for so long.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
-/// A daemon that ends waits for so long for a client that takes in the end of its order slowly.
+/// An order of a daemon that is stopped waits for its client no longer than this, for it to hear the
+/// end. The process may be gone before: it waits for sessions alone.
 const LAST_TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// An order is gone on with for so long after the last progress: no grant is good for longer.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);

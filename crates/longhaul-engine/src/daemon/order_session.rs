@@ -111,7 +111,7 @@ impl Carrying<'_> {
             link.set_overhead(Overhead::claimed(buffers.more()));
             link.set_lane_memory(buffers.lend(), udp_lanes);
             link.set_window_room(buffers.room(budget::windows(memory.get())));
-            told.holds_up(link.holdup());
+            told.set_session(link.holdup());
         }
     }
 

@@ -52,26 +52,11 @@ pub(crate) fn decode(frame: &[u8]) -> Result<Message, Fault> {
 /// # Errors
 /// A [`Fault`] when the stream breaks, or when the message is longer than any peer would take.
 pub(crate) async fn write_message(writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
-    write_piece(writer, &encoded(message)?).await
-}
-
-/// The bytes of a message.
-///
-/// # Errors
-/// [`FaultCode::Usage`] if they are more than any message may have.
-pub(crate) fn encoded(message: &Message) -> Result<Vec<u8>, Fault> {
-    message.try_encode().map_err(|e| {
+    let bytes = message.try_encode().map_err(|e| {
         Fault::new(FaultCode::Usage, Blame::Local, format_args!("the request is too long: {e}"))
             .hint(hint::Names::NameFewer)
-    })
-}
-
-/// Writes a part of a message, and waits until the connection has taken it.
-///
-/// # Errors
-/// [`FaultCode::Lost`].
-pub(crate) async fn write_piece(writer: &mut WriteHalf, piece: &[u8]) -> Result<(), Fault> {
-    writer.write_all(piece).await.map_err(|e| lost(&e))?;
+    })?;
+    writer.write_all(&bytes).await.map_err(|e| lost(&e))?;
     writer.flush().await.map_err(|e| lost(&e))
 }
 

@@ -4,6 +4,8 @@
 //! them it was claimed before, and for the rest it is claimed as they come and given back as they
 //! go. It knows no events.
 
+use longhaul_core::Fault;
+
 use super::super::shares::Share;
 
 /// The memory of a follower. See the module.
@@ -16,7 +18,7 @@ pub(in super::super) struct FollowerClaim {
 }
 
 impl FollowerClaim {
-    /// So many bytes are claimed, by this share and others.
+    /// The memory of a follower for which `room` bytes are claimed already, by this share and others.
     pub(in super::super) fn new(share: Share, room: usize) -> FollowerClaim {
         FollowerClaim { share, room, beyond: 0 }
     }
@@ -26,23 +28,25 @@ impl FollowerClaim {
         self.room
     }
 
-    /// Claims as much as these bytes of events need, or gives back what they do not. Returns
-    /// whether there is room for them.
-    pub(super) fn hold(&mut self, bytes: usize) -> bool {
-        let needed = bytes.saturating_sub(self.room).next_multiple_of(STEP_BYTES);
-        if needed > self.beyond && self.share.grow((needed - self.beyond) as u64).is_err() {
-            return false;
+    /// Claims as much as these bytes of events need, or gives back what they do not.
+    ///
+    /// # Errors
+    /// The limit that stands in the way: there is no room for them.
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Fault> {
+        let needed = bytes.saturating_sub(self.room).next_multiple_of(FOLLOWER_STEP_BYTES);
+        if needed > self.beyond {
+            self.share.grow((needed - self.beyond) as u64).map_err(|full| self.share.refusal(full))?;
         }
         if needed < self.beyond {
             self.share.shrink((self.beyond - needed) as u64);
         }
         self.beyond = needed;
-        true
+        Ok(())
     }
 }
 
 /// Bytes that are claimed, and given back, at a time.
-const STEP_BYTES: usize = 64 << 10;
+const FOLLOWER_STEP_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -56,7 +60,7 @@ mod tests {
         let memory = ClientShares::whole("bytes of memory", 300 << 10);
         let share = memory.claim(PublicKey::from_bytes([1; 32]), 100 << 10).expect("it fits");
         let mut claim = FollowerClaim::new(share, 100 << 10);
-        let taken = |claim: &mut FollowerClaim, kib: usize| (claim.hold(kib << 10), memory.taken().0 >> 10);
+        let taken = |claim: &mut FollowerClaim, kib: usize| (claim.hold(kib << 10).is_ok(), memory.taken().0 >> 10);
         assert_eq!(taken(&mut claim, 100), (true, 100));
         assert_eq!(taken(&mut claim, 101), (true, 164));
         assert_eq!(taken(&mut claim, 228), (true, 228));

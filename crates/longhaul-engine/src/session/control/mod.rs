@@ -12,7 +12,7 @@ mod clock;
 mod connection;
 mod ending;
 mod far_targets;
-pub(crate) mod held;
+pub(crate) mod holdup;
 mod lanes;
 mod limits;
 mod movement;
