@@ -43,8 +43,8 @@ pub const fn misses_files(code: FaultCode) -> bool {
 /// The turn that a commit takes that is to be tried again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitRetried {
-    /// The state that the commit has now. `None`: it was not held with such a fault, and is as it
-    /// was.
+    /// The state that the commit has now. `None`: it is as it was, since it was not held with such a
+    /// fault, or as there are shards to go on behind.
     pub state: Option<ShardState>,
     /// Files that are moved again, for their commit to find them.
     pub files: u64,
@@ -90,14 +90,15 @@ pub fn retry_commit(
         (shard.state, shard.tries, shard.done) = (ShardState::Planned, Tries::default(), Amount::default());
         rows.put_shard(&shard)?;
     }
-    if last.is_none() {
-        // Until here it is held as before: a call that is cut off is made again.
-        commit.state = ShardState::Held(Hold::AwaitsShards);
-        rows.put_shard(&commit)?;
-        let_commit_go(rows, &campaign)?;
+    if last.is_some() {
+        // Until the last page it is held as before: a call that is cut off is made again.
+        return Ok(CommitRetried { state: None, files, next: last });
     }
+    commit.state = ShardState::Held(Hold::AwaitsShards);
+    rows.put_shard(&commit)?;
+    let_commit_go(rows, &campaign)?;
     let state = rows.commit_of(id)?.map(|commit| commit.state);
-    Ok(CommitRetried { state, files, next: last })
+    Ok(CommitRetried { state, files, next: None })
 }
 
 /// Shards that are planned again at a time.

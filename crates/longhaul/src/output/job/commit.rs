@@ -73,7 +73,7 @@ impl<W: Write> JobTelling<W> {
         match commit {
             None => {}
             Some(ShardState::Held(Hold::AwaitsShards)) => {
-                self.line("the commit waits until they are all there");
+                self.line("the commit waits until all files are there");
             }
             Some(_) => self.line("the commit is tried again"),
         }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(text, "the commit is tried again\n");
         assert!(json.contains("\"files_retried\":0,\"commit_retried\":\"planned\","), "{json}");
         let (text, json) = lines(20, Some(ShardState::Held(Hold::AwaitsShards)));
-        assert_eq!(text, "20 files tried again\nthe commit waits until they are all there\n");
+        assert_eq!(text, "20 files tried again\nthe commit waits until all files are there\n");
         assert!(json.contains("\"files_retried\":20,\"commit_retried\":\"waiting\","), "{json}");
         let (text, json) = lines(0, None);
         assert_eq!(text, "0 files tried again\n");
