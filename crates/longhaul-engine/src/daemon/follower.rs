@@ -143,8 +143,8 @@ impl Follower {
         if self.has_left() { EndHearing::Absent } else { EndHearing::Present }
     }
 
-    /// The fault of an order that was stopped as there was no room for what its client must be told:
-    /// the client was too slow, or the daemon had no memory left.
+    /// The fault of an order that was stopped as what its client must be told had no room: the
+    /// client was too slow, or the daemon had no memory left.
     pub(super) fn too_full(&self) -> Option<Fault> {
         self.told.lock().full.clone()
     }
@@ -162,8 +162,12 @@ impl Follower {
         let (ended, each) = (Instant::now(), self.told.needs == FollowerNeeds::Each);
         let whole = if each { ALL_TAKEN_IN_WITHIN / 2 } else { TAKEN_IN_WITHIN };
         if timeout(whole, &mut self.writing).await.is_err() {
-            self.told.shorten();
-            let mut taken = self.told.lock().taken;
+            let mut taken = {
+                let mut queue = self.told.lock();
+                queue.shorten();
+                self.told.give_back(&queue);
+                queue.taken
+            };
             while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
                 let before = std::mem::replace(&mut taken, self.told.lock().taken);
                 if taken == before || ended.elapsed() >= ALL_TAKEN_IN_WITHIN {
@@ -230,13 +234,6 @@ impl FollowerEvents {
         self.claim_for(queue)
     }
 
-    /// Leaves out the names that did well.
-    fn shorten(&self) {
-        let mut queue = self.lock();
-        queue.shorten();
-        self.give_back(&queue);
-    }
-
     /// Has this session say that it is held up while its work waits.
     pub(super) fn set_session(&self, session: Option<Holdup>) {
         self.lock().session = session;
@@ -277,7 +274,8 @@ impl FollowerEvents {
     /// # Errors
     /// [`FaultCode::TimedOut`] if its connection does not take it in time; [`FaultCode::Lost`].
     async fn hand_over(&self, writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
-        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, "the client takes in too little of what it is told");
+        let why = "the client takes in too little of what it is told";
+        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, why);
         timeout(TAKEN_IN_WITHIN, write_message(writer, message)).await.map_err(deaf)??;
         self.lock().taken += 1;
         Ok(())

@@ -339,8 +339,8 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
 const ADDRESSES_DIALLED: usize = 8;
 /// A name is looked up for so long.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
-/// An order of a daemon that is stopped waits for its client no longer than this, for it to hear the
-/// end. The process may be gone before: it waits for sessions alone.
+/// An order of a daemon that is stopped waits no longer than this for its client to hear the end.
+/// The process may be gone before: it waits for sessions alone.
 const LAST_TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// An order is gone on with for so long after the last progress: no grant is good for longer.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);

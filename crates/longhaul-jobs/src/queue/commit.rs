@@ -43,8 +43,8 @@ pub const fn misses_files(code: FaultCode) -> bool {
 /// The turn that a commit takes that is to be tried again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitRetried {
-    /// The state that the commit has now. `None`: it is as it was, since it was not held with such a
-    /// fault, or as there are shards to go on behind.
+    /// The state that the commit has now. `None`: it is as it was, since it was not held with such
+    /// a fault, or as there are shards to go on behind.
     pub state: Option<ShardState>,
     /// Files that are moved again, for their commit to find them.
     pub files: u64,

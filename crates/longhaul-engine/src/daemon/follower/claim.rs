@@ -18,7 +18,7 @@ pub(in super::super) struct FollowerClaim {
 }
 
 impl FollowerClaim {
-    /// The memory of a follower for which `room` bytes are claimed already, by this share and others.
+    /// A follower for which `room` bytes are claimed already, by this share and others.
     pub(in super::super) fn new(share: Share, room: usize) -> FollowerClaim {
         FollowerClaim { share, room, beyond: 0 }
     }
