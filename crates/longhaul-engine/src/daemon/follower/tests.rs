@@ -185,7 +185,7 @@ async fn work_waits_for_a_slow_client_that_must_hear_of_many_failures_with_long_
 async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_that_it_is_held_up() {
     let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
     let (told, queue) = (follower.told(), Arc::<Queue>::default());
-    told.holds_up(Some(Holdup::of(queue.clone())));
+    told.set_session(Some(Holdup::of(queue.clone())));
     let work = async {
         for name in 0..400 {
             told.event(failed_at_length(name));
