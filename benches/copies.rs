@@ -16,7 +16,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use kit::{Arrived, Bench, Contender, Course, Daemon, Longhaul, Options, Scale, Sides, compete, run};
+use kit::{Bench, Contender, Daemon, Longhaul, Options, Scale, Sides, compete, run};
 
 /// The options of this bench.
 #[derive(Debug, Parser)]
@@ -64,21 +64,12 @@ fn main() -> Result<()> {
 /// it, and pushed by a client on the host of the first.
 fn third_party(bench: &Bench, longhaul: &Longhaul) -> Result<()> {
     let from_dir = bench.scratch.subdir("from")?;
-    let source = bench.scratch.file("from/source", bench.options.amount(4 << 30, 256 << 20))?;
-    let target = bench.scratch.subdir("target")?;
+    let (source, target, course) = bench.big_file("from/source")?;
     let from = longhaul.serve(&from_dir)?;
     let fetching = longhaul.another_host(bench.scratch.subdir("other")?, &from)?;
     let to = fetching.serve(&target)?;
     longhaul.trust(&from)?;
     longhaul.trust(&to)?;
-    let course = Course {
-        bytes: source.bytes,
-        files: 1,
-        source: Some(source.path.clone()),
-        target: Some(target),
-        arrived: Arrived::Removed,
-        final_sync: false,
-    };
     let ways = ["safe", "private"];
     let names = [["push safe", "push private"], ["third party safe", "third party private"]];
     let push = |protect| {
@@ -112,12 +103,18 @@ fn contender<'a>(
     command: impl Fn() -> Command + 'a,
 ) -> Contender<'a> {
     let go = move |_: &Path| {
-        let spent = || Ok::<_, anyhow::Error>((from.map_or(Ok(0.0), Daemon::cpu_s)?, to.cpu_s()?));
-        let before = spent()?;
-        let ran = run(command().arg(to.url("run/")))?;
-        let after = spent()?;
-        let sender = if from.is_some() { after.0 - before.0 } else { ran.cpu_s };
-        Ok(Sides { sender_cpu_s: Some(sender), receiver_cpu_s: Some(after.1 - before.1), ..Sides::default() })
+        let moved = || to.spends(|| run(command().arg(to.url("run/"))));
+        let (sender, receiver) = match from {
+            Some(from) => {
+                let ((_, receiver), sender) = from.spends(moved)?;
+                (sender, receiver)
+            }
+            None => {
+                let (ran, receiver) = moved()?;
+                (ran.cpu_s, receiver)
+            }
+        };
+        Ok(Sides { sender_cpu_s: Some(sender), receiver_cpu_s: Some(receiver), ..Sides::default() })
     };
     Contender { name, warm_up: longhaul.warm_up(), go: Box::new(go) }
 }

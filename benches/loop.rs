@@ -14,25 +14,14 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use kit::{
-    Arrived, Bench, Contender, Course, Daemon, FileData, Longhaul, Options, Scale, Sides, Summary, compete, median, run,
-};
+use kit::{Bench, Contender, Daemon, FileData, Longhaul, Options, Scale, Sides, Summary, compete, median, run};
 
 fn main() -> Result<()> {
     let Some(options) = Options::parse() else { return Ok(()) };
     let bench = Bench::start("loop", env!("CARGO_TARGET_TMPDIR"), options)?;
-    let source = bench.scratch.file("source", bench.options.amount(4 << 30, 256 << 20))?;
-    let target = bench.scratch.subdir("target")?;
+    let (source, target, course) = bench.big_file("source")?;
     let longhaul = bench.longhaul(env!("CARGO_BIN_EXE_longhaul"))?;
     let daemon = longhaul.serve(&target)?;
-    let course = Course {
-        bytes: source.bytes,
-        files: 1,
-        source: Some(source.path.clone()),
-        target: Some(target),
-        arrived: Arrived::Removed,
-        final_sync: false,
-    };
     let mut contenders = [
         Contender { name: "pipeline", warm_up: None, go: Box::new(|dir| pipeline::copy(&source.path, dir)) },
         Contender { name: "dd", warm_up: Some(dd(&[])), go: Box::new(|dir| dd_copy(&source.path, dir)) },
@@ -52,9 +41,8 @@ fn main() -> Result<()> {
 
 fn push<'a>(longhaul: &'a Longhaul, daemon: &'a Daemon, protect: &'static str, source: &'a FileData) -> Contender<'a> {
     let go = move |_: &Path| {
-        let before = daemon.cpu_s()?;
-        let ran = run(longhaul.push(daemon, protect, &source.path, "run").arg("--json"))?;
-        let receiver = daemon.cpu_s()? - before;
+        let (ran, receiver) =
+            daemon.spends(|| run(longhaul.push(daemon, protect, &source.path, "run").arg("--json")))?;
         let stages = Summary::of(&ran, Some(&source.b3))?.stages();
         Ok(Sides { sender_cpu_s: Some(ran.cpu_s), receiver_cpu_s: Some(receiver), stages_cpu_s: stages })
     };

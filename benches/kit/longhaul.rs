@@ -278,6 +278,13 @@ impl Daemon {
         cpu_s(self.child.0.id())
     }
 
+    /// Does some work, and gives the CPU seconds beside it that the daemon spent meanwhile.
+    pub(crate) fn spends<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+        let before = self.cpu_s()?;
+        let done = work()?;
+        Ok((done, self.cpu_s()? - before))
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.0.id()

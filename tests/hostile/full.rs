@@ -273,7 +273,8 @@ fn a_file_system_without_inodes_is_named_once_and_keeps_what_it_took() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn a_damaged_file_whose_copy_finds_no_room_beside_it_before_it_is_moved_stays_as_it_is_and_is_mended_once_there_is_some() {
+fn a_damaged_file_whose_copy_finds_no_room_beside_it_before_it_is_moved_stays_as_it_is_and_is_mended_once_there_is_some()
+ {
     let small = Small::in_memory("size=1m");
     let host = &small.host;
     files::make(host.path("ds/large"), 5, 600 << 10);

@@ -166,7 +166,8 @@ fn a_file_that_is_lost_where_it_is_staged_holds_the_commit_until_a_retry_has_bro
     assert!(told.stdout_text().contains("'longhaul job retry' has them moved again"), "{told}");
     host.run(["job", "release", "all"]).succeed();
     run(&host).fail(23);
-    host.run(["job", "retry", "all"]).succeed();
+    let told = host.run(["job", "retry", "all"]).succeed();
+    assert!(told.stdout_text().ends_with("the commit waits until all files are there\n"), "{told}");
     let outcome = run(&host).succeed();
     assert_whole(&host.path("ds"), &host.path("to"), &[], &outcome);
 }

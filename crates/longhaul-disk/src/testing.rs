@@ -56,8 +56,8 @@ pub(crate) fn byte_at(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The first `len` bytes of a test file. Each byte is computed once: without optimisation that takes
-/// longer than all that a test does with it.
+/// The first `len` bytes of a test file. Each byte is computed once: without optimisation that
+/// takes longer than all that a test does with it.
 pub(crate) fn content(len: u64) -> Vec<u8> {
     static FIRST: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);

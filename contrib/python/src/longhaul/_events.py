@@ -540,6 +540,7 @@ class JobSummary(Event):
     status: str = ""
     exit: int = 0
     files_retried: int = 0
+    commit_retried: Optional[str] = None
     seconds: float = 0.0
 
 

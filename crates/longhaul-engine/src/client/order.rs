@@ -23,7 +23,7 @@ use longhaul_proto::wire::grant::{
 use longhaul_proto::wire::message::{Far, FarSource, Follows, Order, OrderPlace, OrderStop, Request, Transfer};
 
 use self::following::ORDER_SILENCE_MAX;
-use self::list::OrderNames;
+use self::list::{OrderNames, OrderScope};
 use super::connect::{Reached, connect};
 use super::{Run, at_daemon, conclude, contents, missing};
 use crate::api::{Credentials, Dialler, Event, ExpectedFiles, Following, Observer, Reach, Remote, RemotePath, Report};
@@ -156,31 +156,29 @@ impl Run {
     async fn begin_order(&self, asked: &ThirdParty) -> Result<(Control, [u8; 16]), Fault> {
         let (ordered, dialled) = asked.ordered();
         let Reach::Address { host, port } = &dialled.reach else { return Err(only_daemons()) };
-        let list =
-            self.settings.files_from.as_deref().map(|names| OrderNames::new(names, self.reading.expected.as_deref()));
-        let is_shard = self.reading.expected.is_some();
+        let scope = self.scope();
         // The key for which the grant is good is the one that this side trusts.
-        let audience = match (&list, asked.dialler) {
-            (None, _) => connect(dialled).await?.control.peer_key,
-            (Some(_), Dialler::Source) if is_shard => self.lend_claim(asked).await?,
-            (Some(_), Dialler::Source) => {
+        let audience = match (&scope, asked.dialler) {
+            (OrderScope::All, _) => connect(dialled).await?.control.peer_key,
+            (OrderScope::ShardList(_), Dialler::Source) => self.lend_claim(asked).await?,
+            (OrderScope::UserList(_), Dialler::Source) => {
                 list::need_lists(ordered).await?;
                 connect(dialled).await?.control.peer_key
             }
-            (Some(_), Dialler::Destination) => {
+            (OrderScope::UserList(_) | OrderScope::ShardList(_), Dialler::Destination) => {
                 list::need_lists(ordered).await?;
                 // It is the source, and is asked before the destination is shown the claim.
                 list::need_lists(dialled).await.map_err(|fault| self.of_source(fault))?
             }
         };
         let Reached { mut control, .. } = connect(ordered).await?;
-        let right = match (&list, asked.dialler) {
-            (None, Dialler::Destination) => GrantRight::Read,
-            (Some(list), Dialler::Destination) => list.right(),
-            (Some(list), Dialler::Source) if is_shard => {
+        let right = match (&scope, asked.dialler) {
+            (OrderScope::All, Dialler::Destination) => GrantRight::Read,
+            (OrderScope::UserList(list) | OrderScope::ShardList(list), Dialler::Destination) => list.right(),
+            (OrderScope::ShardList(list), Dialler::Source) => {
                 list.right_to_write(self.publishing.claim, self.settings.if_exists)
             }
-            (_, Dialler::Source) => GrantRight::Write,
+            (OrderScope::All | OrderScope::UserList(_), Dialler::Source) => GrantRight::Write,
         };
         let (id, grant) = self.grant((asked, right), audience, control.peer_key)?;
         let (role, far, into) = self.request(asked);
@@ -201,13 +199,18 @@ impl Run {
         };
         let shown = Shown { claim, dataset, order: Some(Box::new(order)), ..Shown::default() };
         let hello = handshake::hello(Request::Transfer(Box::new(transfer)), Units::Any);
-        let said = shown.around(hello).chain(list.iter().flat_map(OrderNames::parts));
+        let said = shown.around(hello).chain(scope.list().into_iter().flat_map(OrderNames::parts));
         let patience = shown.patience(Some(handshake::TAKE_OVER));
         let (reader, writer) = (&mut control.reader, &mut control.writer);
         need_taken(handshake::answer_to(reader, writer, said, patience).await?, id)?;
         // A destination that keeps none refuses the order.
         shown.claim.iter().for_each(|_| self.observer.claim_kept());
         Ok((control, id))
+    }
+
+    /// The part of its sources that an order of this run is about.
+    fn scope(&self) -> OrderScope<'_> {
+        OrderScope::of(self.settings.files_from.as_deref(), self.reading.expected.as_deref())
     }
 
     /// The transfer of this run to or from such a place which something else stands for.
@@ -229,8 +232,10 @@ impl Run {
             Dialler::Source => {
                 let (sources, rules) = (asked.sources(), self.settings.filter.rules().to_vec());
                 // They come behind the order. Those of a shard are announced by its grant.
-                let is_users = self.settings.files_from.is_some() && self.reading.expected.is_none();
-                let follows = if is_users { Follows::Names } else { Follows::Nothing };
+                let follows = match self.scope() {
+                    OrderScope::UserList(_) => Follows::Names,
+                    OrderScope::All | OrderScope::ShardList(_) => Follows::Nothing,
+                };
                 let into = OrderPlace { root, path, placing, if_exists, dataset: self.publishing.dataset.clone() };
                 (Role::Receiver, Far::Sources { sources, rules, follows }, Some(into))
             }
@@ -278,30 +283,25 @@ impl Run {
             return Err(only_daemons());
         }
         let is_sent = asked.dialler == Dialler::Source;
-        let (has_list, is_shard) = (self.settings.files_from.is_some(), self.reading.expected.is_some());
+        let scope = self.scope();
+        let sends_shard = is_sent && matches!(scope, OrderScope::ShardList(_));
         // What is sent of a shard goes beneath the destination name by name.
         let is_beneath = asked.path.slash && asked.paths.iter().all(contents);
         let compares = self.settings.if_exists == IfExists::Verify;
         let (is_earlier, tells_more) =
             (asked.following.is_of_earlier(), self.settings.digests || self.settings.dry_run);
         let refused = [
-            (has_list && asked.paths.len() != 1, "a list of names beneath several sources"),
-            (has_list && is_shard && is_sent && !is_beneath, "a list of names that are not beneath a directory"),
+            (scope.list().is_some() && asked.paths.len() != 1, "a list of names beneath several sources"),
+            (sends_shard && !is_beneath, "a list of names that are not beneath a directory"),
             (!self.settings.paths.is_empty(), "a path of this host's addresses"),
             (self.settings.metadata.accounts != Default::default(), "a mapping of accounts"),
             (self.publishing.part.is_some(), "a part of a campaign's dataset"),
             // It is lent by the grant of a shard alone.
-            (self.publishing.claim.is_some() && is_sent && !(has_list && is_shard), "a claim, where the source dials,"),
+            (self.publishing.claim.is_some() && is_sent && !sends_shard, "a claim, where the source dials,"),
             // Reading what stands there is lent by that too. An earlier order has its own rule.
-            (
-                compares && is_sent && !(has_list && is_shard) && !is_earlier,
-                "comparing digests (--if-exists verify), where the source dials,",
-            ),
-            (
-                tells_more && is_sent && is_shard,
-                "digests of what stays, or a dry run, of a shard where the source dials,",
-            ),
-            (self.is_dataset() && is_sent && has_list && is_shard, "a dataset of a list, where the source dials,"),
+            (compares && is_sent && !sends_shard && !is_earlier, "a comparison of digests, where the source dials,"),
+            (tells_more && sends_shard, "digests of what stays, or a dry run, of a shard where the source dials,"),
+            (self.is_dataset() && sends_shard, "a dataset of a list, where the source dials,"),
         ];
         let Some((_, what)) = refused.iter().find(|(is_asked, _)| *is_asked) else { return Ok(()) };
         let why = format_args!("{what} cannot be given for a copy from one daemon to another");

@@ -139,8 +139,7 @@ impl FarRemoval {
 
     /// The answers to an order, one for each of its names.
     async fn answers(&mut self, order: RemovalOrder, count: usize, stop: &Stop) -> Result<Vec<NameAnswer>, Fault> {
-        // The daemon waits no longer for an order than twice as long.
-        if self.talk.as_ref().is_none_or(|(_, used)| used.elapsed() > KEPT_FOR) {
+        if self.talk.as_ref().is_none_or(|(_, used)| used.elapsed() > REMOVAL_KEPT_FOR) {
             let opened = self.begin(stop).await?;
             if opened.device != self.device || opened.whereabouts.at != self.whereabouts.at {
                 let message = "another directory is there than before: nothing more is moved";
@@ -250,8 +249,9 @@ fn pieces<T>(names: &[T], path: impl Fn(&T) -> &RelPath) -> impl Iterator<Item =
 
 /// Bytes of the facts of a name in a message, at most.
 const FACTS_BYTES: usize = 64;
-/// A conversation in which nothing was asked for so long is begun anew.
-const KEPT_FOR: Duration = Duration::from_secs(40);
+/// A conversation in which nothing was asked for so long is begun anew: behind 30 s a daemon may
+/// have given its place to another key.
+const REMOVAL_KEPT_FOR: Duration = Duration::from_secs(20);
 /// A daemon that is at work says so every few seconds. One that is silent for this long is gone.
 const DAEMON_SILENT_FOR: Duration = Duration::from_secs(30);
 

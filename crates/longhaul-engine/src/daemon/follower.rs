@@ -3,7 +3,10 @@
 //! In: events of the sessions of an order, and the client's words. Out: messages to the client, in
 //! batches; and the stop of an order whose client stopped it, was lost without a word, or takes in
 //! nothing. A slow one is not told of each name that did well, and the work waits while much of
-//! what it must be told has not been taken in. It knows no sessions and no files.
+//! what it must be told has not been taken in; `claim` has the memory for that. Of sessions it
+//! knows only that one is held up meanwhile, and of files nothing.
+
+mod claim;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,11 +21,13 @@ use longhaul_proto::wire::message::{OrderEnd, OrderEvent, OrderLeft, OrderOutcom
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, interval, timeout};
 
+pub(super) use self::claim::FollowerClaim;
 use super::order_ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::control::holdup::Holdup;
 use crate::third_party;
 
 /// The client of an order. See the module.
@@ -37,9 +42,11 @@ pub(super) struct Follower {
 pub(super) struct FollowerEvents {
     id: [u8; 16],
     needs: FollowerNeeds,
-    /// Bytes of events that may wait.
+    /// Bytes of events that may wait by what was claimed before the order began.
     room: usize,
     queue: Mutex<FollowerQueue>,
+    /// Its lock is taken within that of the queue.
+    claim: Mutex<FollowerClaim>,
     news: Notify,
     trigger: StopTrigger,
 }
@@ -53,12 +60,14 @@ struct FollowerQueue {
     owed: usize,
     /// The work that goes on once less is owed.
     paused: Option<Waker>,
-    /// Batches that were taken out.
-    batches: u64,
+    /// Messages that the client's connection has taken.
+    taken: u64,
+    /// The session that waits while the work does.
+    session: Option<Holdup>,
     /// Names that did well and of which it is not told.
     unheard: u64,
-    /// Whether it was too slow for what it must be told: no more is.
-    is_full: bool,
+    /// The reason why it is told no more of what it must be told.
+    full: Option<Fault>,
     state: FollowState,
 }
 
@@ -94,15 +103,16 @@ enum FollowState {
 }
 
 impl Follower {
-    /// Tells the client that its order was taken, and follows it from now on. So many bytes of
-    /// events may wait for it.
+    /// Tells the client that its order was taken, and follows it from now on. Events may wait for
+    /// it in what is claimed for them.
     pub(super) fn begin(
         (reader, writer): (ReadHalf, WriteHalf),
         id: [u8; 16],
-        (needs, room): (FollowerNeeds, usize),
+        (needs, claim): (FollowerNeeds, FollowerClaim),
     ) -> Follower {
         let (trigger, stop) = Stop::new();
-        let told = Arc::new(FollowerEvents { id, needs, room, queue: Mutex::default(), news: Notify::new(), trigger });
+        let (room, claim, queue) = (claim.room(), Mutex::new(claim), Mutex::default());
+        let told = Arc::new(FollowerEvents { id, needs, room, queue, claim, news: Notify::new(), trigger });
         let writing = tokio::spawn(write(told.clone(), writer));
         let listening = tokio::spawn(listen(told.clone(), reader));
         Follower { told, stop, writing, listening }
@@ -133,11 +143,10 @@ impl Follower {
         if self.has_left() { EndHearing::Absent } else { EndHearing::Present }
     }
 
-    /// The fault of an order that was stopped as its client was too slow.
-    pub(super) fn too_slow(&self) -> Option<Fault> {
-        let why = "the client took in too slowly what it must be told of the files, so the copy was stopped";
-        let fault = || Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::WhereItEnded);
-        self.told.lock().is_full.then(fault)
+    /// The fault of an order that was stopped as what its client must be told had no room: the
+    /// client was too slow, or the daemon had no memory left.
+    pub(super) fn too_full(&self) -> Option<Fault> {
+        self.told.lock().full.clone()
     }
 
     /// Tells the client how the order ended, if it is still there.
@@ -150,18 +159,29 @@ impl Follower {
         }
         self.told.news.notify_one();
         // One that takes nothing in would keep its connection, and what waits for it, for good.
-        let patience = if self.told.needs == FollowerNeeds::Each { ALL_TAKEN_IN_WITHIN } else { TAKEN_IN_WITHIN };
-        if timeout(patience, &mut self.writing).await.is_err() {
-            self.told.lock().shorten();
-            let (mut batches, shortened) = (self.told.lock().batches, Instant::now());
+        let (ended, each) = (Instant::now(), self.told.needs == FollowerNeeds::Each);
+        let whole = if each { ALL_TAKEN_IN_WITHIN / 2 } else { TAKEN_IN_WITHIN };
+        if timeout(whole, &mut self.writing).await.is_err() {
+            let mut taken = {
+                let mut queue = self.told.lock();
+                queue.shorten();
+                self.told.give_back(&queue);
+                queue.taken
+            };
             while timeout(TAKEN_IN_WITHIN, &mut self.writing).await.is_err() {
-                let before = std::mem::replace(&mut batches, self.told.lock().batches);
-                if batches == before || shortened.elapsed() >= ALL_TAKEN_IN_WITHIN {
-                    self.writing.abort();
+                let before = std::mem::replace(&mut taken, self.told.lock().taken);
+                if taken == before || ended.elapsed() >= ALL_TAKEN_IN_WITHIN {
                     break;
                 }
             }
         }
+    }
+}
+
+impl Drop for Follower {
+    /// Nothing is written or heard any more: the connection and the claim are given back.
+    fn drop(&mut self) {
+        self.writing.abort();
         self.listening.abort();
     }
 }
@@ -179,23 +199,66 @@ impl FollowerEvents {
             self.trigger.stop(code);
         }
         queue.forget();
+        self.give_back(&queue);
         drop(queue);
         self.news.notify_one();
     }
 
+    /// Has memory claimed for what waits.
+    ///
+    /// # Errors
+    /// The limit of the daemon's memory that stands in the way.
+    fn claim_for(&self, queue: &FollowerQueue) -> Result<(), Fault> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner).hold(queue.bytes)
+    }
+
+    /// Gives back what is claimed beyond what waits: less than before, so that it cannot fail.
+    fn give_back(&self, queue: &FollowerQueue) {
+        let _ = self.claim_for(queue);
+    }
+
+    /// Has memory claimed for what waits, in short where there is no other way.
+    ///
+    /// # Errors
+    /// [`FaultCode::TimedOut`] for a client that is too slow even so; [`FaultCode::Busy`] if the
+    /// daemon has no memory for it.
+    fn make_room(&self, queue: &mut FollowerQueue) -> Result<(), Fault> {
+        if queue.bytes <= ROOMS_BEYOND * self.room && self.claim_for(queue).is_ok() {
+            return Ok(());
+        }
+        queue.tell_in_short();
+        if queue.bytes > ROOMS_BEYOND * self.room {
+            let why = "the client took in too slowly what it must be told of the files, so the copy was stopped";
+            return Err(Fault::new(FaultCode::TimedOut, Blame::Path, why).hint(hint::Again::WhereItEnded));
+        }
+        self.claim_for(queue)
+    }
+
+    /// Has this session say that it is held up while its work waits.
+    pub(super) fn set_session(&self, session: Option<Holdup>) {
+        self.lock().session = session;
+    }
+
     /// Carries out this work, but for the time in which the client has much to take in of what it
-    /// must be told: the work waits then, unless it is stopped.
+    /// must be told: the work waits then, unless it is stopped, and its session says so.
     pub(super) async fn paced<W: Future>(&self, mut stop: Stop, work: W) -> W::Output {
         let (mut stopped, mut work) = (pin!(stop.stopped()), pin!(work));
-        let mut is_stopped = false;
+        let (mut is_stopped, mut waits, mut signs) = (false, false, interval(FOLLOWER_HEARS_EVERY));
         poll_fn(|context| {
             is_stopped = is_stopped || stopped.as_mut().poll(context).is_ready();
             let mut queue = self.lock();
             if !is_stopped && queue.owed > self.paused_above() {
                 queue.paused = Some(context.waker().clone());
+                if !std::mem::replace(&mut waits, true) {
+                    signs.reset();
+                }
+                while signs.poll_tick(context).is_ready() {
+                    queue.session.iter().for_each(Holdup::goes_on);
+                }
                 return Poll::Pending;
             }
             drop(queue);
+            waits = false;
             work.as_mut().poll(context)
         })
         .await
@@ -204,6 +267,18 @@ impl FollowerEvents {
     /// Bytes of owed events above which work waits. What its last turn had to tell goes beyond.
     fn paused_above(&self) -> usize {
         self.room / 4
+    }
+
+    /// Writes a message to the client, which may be slow to take it in.
+    ///
+    /// # Errors
+    /// [`FaultCode::TimedOut`] if its connection does not take it in time; [`FaultCode::Lost`].
+    async fn hand_over(&self, writer: &mut WriteHalf, message: &Message) -> Result<(), Fault> {
+        let why = "the client takes in too little of what it is told";
+        let deaf = |_| Fault::new(FaultCode::TimedOut, Blame::Path, why);
+        timeout(TAKEN_IN_WITHIN, write_message(writer, message)).await.map_err(deaf)??;
+        self.lock().taken += 1;
+        Ok(())
     }
 
     /// The next events that fit one message, and whether that is all that there will ever be.
@@ -218,7 +293,7 @@ impl FollowerEvents {
             batch.push(event);
         }
         queue.bytes -= bytes;
-        queue.batches += 1;
+        self.give_back(&queue);
         if queue.owed <= self.paused_above() {
             queue.resume();
         }
@@ -233,7 +308,7 @@ impl Observer for FollowerEvents {
     fn event(&self, event: Event) {
         let Some(event) = third_party::said(&event) else { return };
         let mut queue = self.lock();
-        if queue.state != FollowState::On || queue.is_full {
+        if queue.state != FollowState::On || queue.full.is_some() {
             return;
         }
         let is_counter = matches!(event, OrderEvent::Moved(_));
@@ -246,16 +321,17 @@ impl Observer for FollowerEvents {
         // What goes beyond the room before the work waits is told in short.
         let event = if queue.bytes + cost(&event) > self.room { in_short(event) } else { event };
         let cost = cost(&event);
-        if queue.bytes + cost > ROOMS_BEYOND * self.room {
-            queue.is_full = true;
-            queue.forget();
-            drop(queue);
-            tracing::info!(target: "longhaul::session", "the client that follows an order takes in too slowly what it is told");
-            return self.trigger.stop(FaultCode::TimedOut);
-        }
         queue.bytes += cost;
         queue.owed += if may_go { 0 } else { cost };
         queue.waiting.push_back(WaitingEvent { event, cost, is_owed: !may_go });
+        if let Err(full) = self.make_room(&mut queue) {
+            tracing::info!(target: "longhaul::session", "what the client of an order must be told has no room: {full}");
+            queue.full = Some(full);
+            queue.forget();
+            self.give_back(&queue);
+            drop(queue);
+            return self.trigger.stop(FaultCode::TimedOut);
+        }
         drop(queue);
         self.news.notify_one();
     }
@@ -267,6 +343,21 @@ impl FollowerQueue {
         let before = self.waiting.len();
         self.waiting.retain(|next| !did_well(&next.event));
         self.unheard += (before - self.waiting.len()) as u64;
+        self.count();
+    }
+
+    /// Leaves out the texts of all that waits.
+    fn tell_in_short(&mut self) {
+        for next in &mut self.waiting {
+            let event = std::mem::replace(&mut next.event, OrderEvent::Unheard(0));
+            next.event = in_short(event);
+            next.cost = cost(&next.event);
+        }
+        self.count();
+    }
+
+    /// Counts the cost of what waits anew.
+    fn count(&mut self) {
         self.bytes = self.waiting.iter().map(|next| next.cost).sum();
         self.owed = self.waiting.iter().filter(|next| next.is_owed).map(|next| next.cost).sum();
     }
@@ -327,13 +418,13 @@ fn fault_bytes(fault: &Fault) -> usize {
 
 async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
     let taken = Message::OrderTaken(OrderTaken { id: told.id });
-    let mut written = write_message(&mut writer, &taken).await;
+    let mut written = told.hand_over(&mut writer, &taken).await;
     while written.is_ok() {
         let (events, state) = told.batch();
         let message = match (events.is_empty(), state) {
             (true, FollowState::On) => {
                 // It hears each few seconds that the order goes on.
-                let _ = timeout(SAYS_SOMETHING, told.news.notified()).await;
+                let _ = timeout(FOLLOWER_HEARS_EVERY, told.news.notified()).await;
                 let (events, state) = told.batch();
                 if events.is_empty() && state != FollowState::On {
                     continue;
@@ -343,22 +434,19 @@ async fn write(told: Arc<FollowerEvents>, mut writer: WriteHalf) {
             (false, FollowState::On | FollowState::Ended(_)) => Message::OrderEvents(events),
             (_, FollowState::Gone) => return,
             (_, FollowState::Left) => {
-                let _ = write_message(&mut writer, &Message::OrderLeft(OrderLeft { id: told.id })).await;
+                let _ = told.hand_over(&mut writer, &Message::OrderLeft(OrderLeft { id: told.id })).await;
                 let _ = writer.shutdown().await;
                 return;
             }
             (true, FollowState::Ended(end)) => {
-                let _ = write_message(&mut writer, &Message::OrderEnded(end)).await;
+                let _ = told.hand_over(&mut writer, &Message::OrderEnded(end)).await;
                 let _ = writer.shutdown().await;
                 return;
             }
         };
-        written = match timeout(TAKEN_IN_WITHIN, write_message(&mut writer, &message)).await {
-            Ok(written) => written,
-            Err(_) => return told.lost(FaultCode::TimedOut),
-        };
+        written = told.hand_over(&mut writer, &message).await;
     }
-    told.lost(FaultCode::Lost);
+    told.lost(written.err().map_or(FaultCode::Lost, |fault| fault.code));
 }
 
 async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
@@ -368,6 +456,7 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
             if queue.state == FollowState::On {
                 queue.state = FollowState::Left;
                 queue.forget();
+                told.give_back(&queue);
             }
             drop(queue);
             told.news.notify_one();
@@ -383,23 +472,28 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
     }
 }
 
-/// Bytes of events that a client may have still to take in: the files of some seconds. More would
-/// be memory that nobody bounds.
+/// Bytes of events that a client may have still to take in by what an order claims as it begins:
+/// the files of some seconds.
 pub(super) const FOLLOWER_BYTES: usize = 4 << 20;
 /// Bytes of events in one message, far below what any may have.
 const BATCH_BYTES: usize = 48 << 10;
 /// Bytes of an event without names and texts.
 pub(super) const EVENT_BYTES: usize = 192;
-/// Rooms that events may take at most: what one turn of the work tells goes beyond the first one.
+/// Rooms that events may take at most: what one turn of the work tells goes beyond the first one,
+/// and is claimed as it does.
 const ROOMS_BEYOND: usize = 2;
 /// The text of a failure whose own was left out.
 const REASON_LEFT_OUT: &str = "it failed; the reason was left out, as the client took in too slowly what it was told";
 /// The client hears something at least so often.
-const SAYS_SOMETHING: Duration = Duration::from_secs(5);
-/// A client that takes in nothing for so long is gone.
-const TAKEN_IN_WITHIN: Duration = Duration::from_secs(30);
-/// A client that must be told of each name takes in the last of it within this time.
-const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(600);
+const FOLLOWER_HEARS_EVERY: Duration = Duration::from_secs(5);
+/// A client is gone whose connection does not take a message, of 48 KiB at most, within this time:
+/// longer than the 30 s after which a silent session is. The kernel of a busy connection may hold
+/// some MiB and wake its writer only once a third of that is free, so that a client may be ended
+/// which takes in less than about 25 KB/s (measured: 1.5 MB of 4.3 MB).
+const TAKEN_IN_WITHIN: Duration = Duration::from_secs(60);
+/// A client that takes in messages still has heard the end of its order within this time of it. One
+/// that must be told of each name is told of the last of them for half of it.
+const ALL_TAKEN_IN_WITHIN: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests;

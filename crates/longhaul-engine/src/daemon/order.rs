@@ -16,13 +16,13 @@ use longhaul_core::{Blame, Fault, FaultCode, Role, hint};
 use longhaul_net::{Control, Identity, PublicKey, resolve};
 use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantRight, SignedGrant};
 use longhaul_proto::wire::message::{Order, Transfer};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::admission::{Admission, prepare};
 use super::asked::Asked;
 use super::current::Current;
 use super::dials::DialRule;
-use super::follower::{FOLLOWER_BYTES, Follower, FollowerEvents, FollowerNeeds};
+use super::follower::{FOLLOWER_BYTES, Follower, FollowerClaim, FollowerEvents, FollowerNeeds};
 use super::grants::seconds_since_1970;
 use super::order_ends::OrderMark;
 use super::order_list::OrderList;
@@ -185,13 +185,14 @@ pub(super) async fn carry_out(
     let (peer, begun) = (control.peer_addr, Instant::now());
     let id = third_party::hex(&judged.grant.id);
     // Events may wait between two sessions too, which need no memory for them any more.
-    let _followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
+    let followed = admission.holdings.buffers.split(FOLLOWER_BYTES as u64);
     asked.1.order = None;
     let is_counted = judged.list.as_ref().is_some_and(OrderList::is_counted);
     let hears_each = asked.0.digests || asked.0.dry_run || is_counted;
     let needs = if hears_each { FollowerNeeds::Each } else { FollowerNeeds::Failures };
     let room = FOLLOWER_BYTES + judged.list.as_ref().map_or(0, |list| list.events_bytes);
-    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, room));
+    let claim = FollowerClaim::new(followed, room);
+    let follower = Follower::begin((control.reader, control.writer), judged.grant.id, (needs, claim));
     judged.mark.begun(follower.trigger());
     let told = follower.told();
     let mut carrying = Carrying { daemon, current, client, peer, judged, asked, recorded, told };
@@ -200,7 +201,7 @@ pub(super) async fn carry_out(
         None => carrying.fetch(admission, stop).await,
         Some(into) => carrying.send(&into, admission, stop).await,
     };
-    let fault = fault.map(|fault| follower.too_slow().unwrap_or(fault));
+    let fault = fault.map(|fault| follower.too_full().unwrap_or(fault));
     let end = fault.as_ref().map_or("complete".to_owned(), |fault| format!("{}: {fault}", fault.code.name()));
     let left = if follower.has_left() { ", its client had left" } else { "" };
     tracing::info!(target: "longhaul::session", %peer, client = %carrying.client.name, "order {id} ended{left}: {end}");
@@ -211,7 +212,16 @@ pub(super) async fn carry_out(
     let report = totals.into_report(begun.elapsed().as_secs_f64());
     let end = third_party::said_end(&report);
     carrying.judged.mark.ended(end.clone(), follower.hearing());
-    follower.end(end).await;
+    let mut daemon_stop = carrying.daemon.stop.clone();
+    let cut_off = async {
+        daemon_stop.stopped().await;
+        sleep(LAST_TOLD_WITHIN).await;
+    };
+    tokio::select! {
+        biased;
+        () = follower.end(end) => {}
+        () = cut_off => {}
+    }
 }
 
 /// An order that is being carried out.
@@ -332,6 +342,9 @@ fn within_grant(fault: Fault, sessions: u64, (until, now): (u64, u64)) -> Result
 const ADDRESSES_DIALLED: usize = 8;
 /// A name is looked up for so long.
 const RESOLVED_WITHIN: Duration = Duration::from_secs(10);
+/// An order of a daemon that is stopped waits no longer than this for its client to hear the end.
+/// The process may be gone before: it waits for sessions alone.
+const LAST_TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// An order is gone on with for so long after the last progress: no grant is good for longer.
 const RETRY_MAX: Duration = Duration::from_secs(86_400);
 

@@ -104,13 +104,14 @@ impl Carrying<'_> {
         memory: ByteCount,
         udp_lanes: u32,
     ) -> impl FnOnce(&mut ControlLink) + 'h {
-        let (daemon, buffers) = (&self.daemon, &holdings.buffers);
+        let (daemon, told, buffers) = (&self.daemon, &self.told, &holdings.buffers);
         move |link: &mut ControlLink| {
             link.set_idle(Idle::new(daemon.config.idle, holdings.place.activity()));
             link.set_round(daemon.runs.rounds().enter());
             link.set_overhead(Overhead::claimed(buffers.more()));
             link.set_lane_memory(buffers.lend(), udp_lanes);
             link.set_window_room(buffers.room(budget::windows(memory.get())));
+            told.set_session(link.holdup());
         }
     }
 

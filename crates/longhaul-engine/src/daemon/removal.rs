@@ -28,6 +28,7 @@ use super::ending::{EndedKind, EndedSession, part};
 use super::handle::shown;
 use super::live::{Counts, Live, Needs, SessionCounter};
 use super::root_places::RootPlace;
+use super::runs::RunSeat;
 use super::serve::{end_if_unwanted, transport_name};
 use super::shares::Share;
 use super::{ClientConfig, Daemon};
@@ -35,6 +36,7 @@ use crate::api::{Stop, StopTrigger};
 use crate::known_name::{facts_said, known_facts};
 use crate::random::nonce;
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
+use crate::session::idle::Activity;
 use crate::session::stopped::stopped;
 use crate::workers::blocking;
 
@@ -48,15 +50,16 @@ pub(super) struct Removal {
     what: String,
     mover: NameMover,
     trigger: StopTrigger,
-    _holds: RemovalHolds,
+    holds: RemovalHolds,
 }
 
 /// The things that such a conversation has of the daemon, in the order in which they are given
-/// back.
+/// back. The last is its place among the runs: whoever waits for that may begin at once.
 struct RemovalHolds {
     _root: RootPlace,
     _linked: Option<LinkedSession>,
     _session: Share,
+    run: RunSeat,
 }
 
 /// The names of a root as a conversation reaches them.
@@ -85,9 +88,11 @@ pub(super) async fn admit(
     need(rights.read, "read", config)?;
     need(rights.delete, "delete", config).map_err(|fault| fault.hint(hint::Daemon::AskForDelete))?;
     daemon.live.drain.admit()?;
+    // One in which nothing is asked for makes room for others, as any session does.
+    let run = daemon.runs.take_over(client.key, nonce()?).await?;
     let _session = session_place(daemon, client.key).await?;
     let what = format!("removal in {root}/{}", path.escaped());
-    let (trigger, stop) = Stop::new();
+    let (trigger, stop) = (run.trigger(), run.stop());
     let _linked = match &daemon.live.link {
         Some(link) => {
             let needs = Needs::of_removal(root).of_user(client.uid());
@@ -109,7 +114,7 @@ pub(super) async fn admit(
         what,
         mover,
         trigger,
-        _holds: RemovalHolds { _root, _linked, _session },
+        holds: RemovalHolds { _root, _linked, _session, run },
     })
 }
 
@@ -135,7 +140,7 @@ impl Removal {
         control: &mut Control,
         counts: &mut Counts,
     ) -> Result<(), Fault> {
-        let Removal { client, key, peer, uid, what, mover, trigger, _holds } = self;
+        let Removal { client, key, peer, uid, what, mover, trigger, holds } = self;
         let audit = &mover.audit;
         let session = daemon.live.link.as_ref().map_or_else(nonce, |link| Ok(link.session()))?;
         audit.admitted(shown(&session), trigger.clone());
@@ -149,7 +154,8 @@ impl Removal {
         let (device, grace) = (mover.root.device(), Grace::place(&mover.root).into());
         let opened = RemovalOpened { device, grace, whereabouts: mover.whereabouts.clone() };
         let mut stop = mover.stop.clone();
-        let mut orders = RemovalOrders { mover: Some(mover), counts, writer: &mut control.writer };
+        let (activity, writer) = (holds.run.activity(), &mut control.writer);
+        let mut orders = RemovalOrders { mover: Some(mover), counts, activity, writer };
         orders.say(&Message::RemovalOpened(opened)).await?;
         loop {
             let order = tokio::select! {
@@ -183,6 +189,8 @@ struct RemovalOrders<'c> {
     /// `None` while an order is carried out.
     mover: Option<NameMover>,
     counts: &'c mut Counts,
+    /// Shows since when nothing was asked for.
+    activity: Activity,
     writer: &'c mut WriteHalf,
 }
 
@@ -251,10 +259,13 @@ impl RemovalOrders<'_> {
     }
 
     async fn say(&mut self, message: &Message) -> Result<(), Fault> {
-        match timeout(ANSWER_TAKEN_WITHIN, write_message(self.writer, message)).await {
-            Ok(said) => said,
-            Err(_) => Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the answers to an order are not taken")),
+        let said = timeout(ANSWER_TAKEN_WITHIN, write_message(self.writer, message)).await.unwrap_or_else(|_| {
+            Err(Fault::new(FaultCode::TimedOut, Blame::Peer, "the answers to an order are not taken"))
+        });
+        if said.is_ok() {
+            self.activity.set(Instant::now());
         }
+        said
     }
 }
 
@@ -408,7 +419,8 @@ fn need_unstopped(stops: &[Stop; 2]) -> Result<(), Fault> {
 const NAMES_COUNTED_MAX: u64 = 1 << 21;
 /// Answers in one message: each may have texts of 3 KiB.
 const ANSWERS_OF_MESSAGE: usize = 32;
-/// How long an order is waited for. A client that had none for half as long begins anew.
+/// How long an order is waited for. A client that had none for 20 s begins anew, as one that waits
+/// for 30 s may have made room for another one.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// A conversation ends if an answer is not taken for this long.
 const ANSWER_TAKEN_WITHIN: Duration = Duration::from_secs(30);

@@ -40,10 +40,22 @@ pub const fn misses_files(code: FaultCode) -> bool {
     matches!(code, Incomplete | Changed | Vanished | NotFound | Mismatch)
 }
 
+/// The turn that a commit takes that is to be tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitRetried {
+    /// The state that the commit has now. `None`: it is as it was, since it was not held with such
+    /// a fault, or as there are shards to go on behind.
+    pub state: Option<ShardState>,
+    /// Files that are moved again, for their commit to find them.
+    pub files: u64,
+    /// The shard to go on behind. `None`: that was the last one.
+    pub next: Option<ShardId>,
+}
+
 /// Has a commit tried again that was held with a fault. If it did not find all files where they are
 /// staged, the shards of its campaign are moved again, a thousand of those behind `after` at most:
 /// files that stand there as they shall are compared, and not sent; and the commit waits for them
-/// again. Gives the files, and the shard to go on behind; `None` there if that was the last one.
+/// again.
 ///
 /// # Errors
 /// [`JobsError::WrongState`] if the campaign is cancelled or still planned,
@@ -53,21 +65,22 @@ pub fn retry_commit(
     id: CampaignId,
     selection: Selection,
     after: ShardId,
-) -> Result<(u64, Option<ShardId>), JobsError> {
+) -> Result<CommitRetried, JobsError> {
     let campaign = campaign_of(rows, id)?;
     if matches!(campaign.state, CampaignState::Cancelled | CampaignState::Planning) {
         return Err(JobsError::WrongState { campaign: campaign.id, state: campaign.state.name() });
     }
-    let Some(mut commit) = rows.commit_of(id)? else { return Ok((0, None)) };
-    let ShardState::Held(Hold::Broken(code)) = commit.state else { return Ok((0, None)) };
+    let as_it_was = CommitRetried::default();
+    let Some(mut commit) = rows.commit_of(id)? else { return Ok(as_it_was) };
+    let ShardState::Held(Hold::Broken(code)) = commit.state else { return Ok(as_it_was) };
     if selection != Selection::All && selection != Selection::Code(code) {
-        return Ok((0, None));
+        return Ok(as_it_was);
     }
     (commit.tries, commit.news.moved) = (Tries::default(), 0);
     if !misses_files(code) {
         commit.state = ShardState::Planned;
         rows.put_shard(&commit)?;
-        return Ok((0, None));
+        return Ok(CommitRetried { state: Some(commit.state), ..as_it_was });
     }
     let shards = rows.shards(id, ShardKind::Done, after, AGAIN_AT_A_TIME)?;
     let last = shards.last().filter(|_| shards.len() == AGAIN_AT_A_TIME).map(|shard| shard.id);
@@ -77,13 +90,15 @@ pub fn retry_commit(
         (shard.state, shard.tries, shard.done) = (ShardState::Planned, Tries::default(), Amount::default());
         rows.put_shard(&shard)?;
     }
-    if last.is_none() {
-        // Until here it is held as before: a call that is cut off is made again.
-        commit.state = ShardState::Held(Hold::AwaitsShards);
-        rows.put_shard(&commit)?;
-        let_commit_go(rows, &campaign)?;
+    if last.is_some() {
+        // Until the last page it is held as before: a call that is cut off is made again.
+        return Ok(CommitRetried { state: None, files, next: last });
     }
-    Ok((files, last))
+    commit.state = ShardState::Held(Hold::AwaitsShards);
+    rows.put_shard(&commit)?;
+    let_commit_go(rows, &campaign)?;
+    let state = rows.commit_of(id)?.map(|commit| commit.state);
+    Ok(CommitRetried { state, files, next: None })
 }
 
 /// Shards that are planned again at a time.

@@ -24,7 +24,7 @@ pub use add::{
 pub use admit::{Admission, AdmitAll, queue_id};
 pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, claim_among, raise};
-pub use commit::{add_commit, misses_files, retry_commit};
+pub use commit::{CommitRetried, add_commit, misses_files, retry_commit};
 pub use control::{Selection, cancel, hold, release, retry, set_link_state};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};

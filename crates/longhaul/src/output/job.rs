@@ -21,6 +21,7 @@ use self::bodies::{
     JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody, JobLeftBody, JobLinkBody,
     JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody, JobSummaryBody,
 };
+use self::commit::Retried;
 pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
@@ -63,7 +64,7 @@ pub struct JobTelling<W: Write> {
     talker: Talker,
     json: bool,
     exit: Exit,
-    files_retried: u64,
+    retried: Retried,
     begun: Instant,
     written: io::Result<()>,
 }
@@ -72,7 +73,7 @@ impl<W: Write> JobTelling<W> {
     /// Tells on `out`, as events or as lines.
     pub fn new(out: W, talk: Talk) -> JobTelling<W> {
         let (talker, json, exit) = (Talker::new(talk), talk.json, Exit::Complete);
-        JobTelling { out, talker, json, exit, files_retried: 0, begun: Instant::now(), written: Ok(()) }
+        JobTelling { out, talker, json, exit, retried: Retried::default(), begun: Instant::now(), written: Ok(()) }
     }
 
     /// Whether nobody reads any more.
@@ -361,20 +362,12 @@ impl<W: Write> JobTelling<W> {
         }
     }
 
-    /// Tells how many files are tried again.
-    pub fn retried(&mut self, files: u64) {
-        self.files_retried = files;
-        if !self.json {
-            self.line(&format!("{} tried again", units::count(files, "file")));
-        }
-    }
-
     /// Ends the command.
     pub fn end(mut self) -> Exit {
         let (exit, seconds) = (self.exit, millis(self.begun.elapsed().as_secs_f64()));
         if self.json {
-            let (status, files_retried) = (exit.status(), self.files_retried);
-            let body = JobSummaryBody { status, exit: exit.code(), files_retried, seconds };
+            let (status, Retried { files: files_retried, commit: commit_retried }) = (exit.status(), self.retried);
+            let body = JobSummaryBody { status, exit: exit.code(), files_retried, commit_retried, seconds };
             self.event(|lines| lines.say("summary", body));
         }
         match self.written.and_then(|()| self.out.flush()) {

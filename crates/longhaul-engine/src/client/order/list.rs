@@ -1,5 +1,5 @@
-//! The list of names of an order that is about a part of one source, be it a shard's or a user's
-//! own, and what a daemon knows to do with orders.
+//! The part of its sources that an order is about: all of them, or the names of a list, be it a
+//! shard's or a user's own; and what a daemon knows to do with orders.
 //!
 //! In: the names, and the files that are expected under them; or a daemon. Out: the right of a
 //! grant that names the list by its digest, and the messages that carry it; or the daemon's key, if
@@ -19,6 +19,16 @@ use crate::client::connect::{Reached, connect};
 use crate::session::channel::write_message;
 use crate::session::handshake::{self, Shown, Units};
 
+/// The part of its sources that an order is about.
+pub(super) enum OrderScope<'n> {
+    /// All that lies beneath them.
+    All,
+    /// A list of a user's own (`--files-from`). Its names may be of anything, and of directories.
+    UserList(OrderNames<'n>),
+    /// The list of a shard, with the file that is expected under each name. Its grant says it.
+    ShardList(OrderNames<'n>),
+}
+
 /// The names of an order.
 pub(super) struct OrderNames<'n> {
     names: &'n PathList,
@@ -26,12 +36,27 @@ pub(super) struct OrderNames<'n> {
     expected: Option<&'n ExpectedFiles>,
 }
 
-impl<'n> OrderNames<'n> {
-    /// These names, with what is expected under them.
-    pub(super) fn new(names: &'n PathList, expected: Option<&'n ExpectedFiles>) -> OrderNames<'n> {
-        OrderNames { names, expected }
+impl<'n> OrderScope<'n> {
+    /// These names, with what is expected under them. Only a shard's are expected, and no names are
+    /// all.
+    pub(super) fn of(names: Option<&'n PathList>, expected: Option<&'n ExpectedFiles>) -> OrderScope<'n> {
+        match (names, expected) {
+            (None, _) => OrderScope::All,
+            (Some(names), None) => OrderScope::UserList(OrderNames { names, expected }),
+            (Some(names), Some(_)) => OrderScope::ShardList(OrderNames { names, expected }),
+        }
     }
 
+    /// The list that goes with the order. `None`: it is about all.
+    pub(super) fn list(&self) -> Option<&OrderNames<'n>> {
+        match self {
+            OrderScope::All => None,
+            OrderScope::UserList(list) | OrderScope::ShardList(list) => Some(list),
+        }
+    }
+}
+
+impl OrderNames<'_> {
     /// The right to read them and nothing else.
     pub(super) fn right(&self) -> GrantRight {
         GrantRight::ReadListed(list_digest(self.names))
@@ -136,6 +161,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_are_a_shards_if_files_are_expected_under_them_and_else_a_users() {
+        let (names, expected) = (PathList::default(), ExpectedFiles::default());
+        assert!(matches!(OrderScope::of(Some(&names), Some(&expected)), OrderScope::ShardList(_)));
+        assert!(matches!(OrderScope::of(Some(&names), None), OrderScope::UserList(_)));
+        for expected in [None, Some(&expected)] {
+            assert!(OrderScope::of(None, expected).list().is_none());
+        }
+    }
+
+    #[test]
     fn a_list_is_said_in_messages_of_a_bounded_length_with_what_is_expected() {
         let long = "x".repeat(200);
         for count in [0_u32, 1, 1024, 1025, 5000] {
@@ -145,7 +180,8 @@ mod tests {
             let expected: ExpectedFiles = paths.iter().skip(1).map(|path| (path.clone(), file)).collect();
             let list = PathList::new(&paths);
             let (mut told, mut lasts) = (Vec::new(), Vec::new());
-            for message in OrderNames::new(&list, Some(&expected)).parts() {
+            let scope = OrderScope::of(Some(&list), Some(&expected));
+            for message in scope.list().into_iter().flat_map(OrderNames::parts) {
                 assert!(message.try_encode().is_ok(), "every part fits a message");
                 let Message::OrderListPart(part) = message else { panic!("a part") };
                 assert!(part.names.len() <= ORDER_LIST_NAMES_MAX);

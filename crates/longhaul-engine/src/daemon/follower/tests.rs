@@ -2,11 +2,15 @@
 //! go on with them.
 
 use longhaul_core::{RelPath, Sums};
+use longhaul_net::PublicKey;
 use longhaul_proto::wire::message::OrderVerdict;
 use tokio::io::AsyncReadExt;
 
+use super::super::shares::ClientShares;
 use super::*;
 use crate::api::{FileEvent, FileStatus, OwnFacts};
+use crate::session::channel::write_message;
+use crate::session::outbox::Queue;
 
 const ID: [u8; 16] = [9; 16];
 
@@ -28,8 +32,15 @@ fn followed(takes: usize) -> (Follower, ReadHalf, WriteHalf) {
 }
 
 fn following(takes: usize, needs: FollowerNeeds) -> (Follower, ReadHalf, WriteHalf) {
+    following_within(takes, needs, 1 << 30)
+}
+
+/// The same at a daemon with so many bytes of memory.
+fn following_within(takes: usize, needs: FollowerNeeds, memory: u64) -> (Follower, ReadHalf, WriteHalf) {
     let ((near, far), (hears, says)) = (tokio::io::duplex(takes), tokio::io::duplex(4096));
-    (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, FOLLOWER_BYTES)), Box::new(far), Box::new(says))
+    let share = ClientShares::whole("bytes of memory", memory).claim(PublicKey::from_bytes([1; 32]), 0);
+    let claim = FollowerClaim::new(share.expect("there is room"), FOLLOWER_BYTES);
+    (Follower::begin((Box::new(hears), Box::new(near)), ID, (needs, claim)), Box::new(far), Box::new(says))
 }
 
 fn settled(name: u64, status: FileStatus) -> Event {
@@ -88,7 +99,7 @@ async fn a_slow_client_is_told_of_each_failure_and_how_many_other_names_there_we
         let status = if name % 100 == 99 { FileStatus::Failed(fault.clone()) } else { FileStatus::Committed };
         follower.told().event(settled(name, status));
     }
-    assert!(follower.too_slow().is_none());
+    assert!(follower.too_full().is_none());
     let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::ZERO), follower.end(end()));
     assert_eq!((names + unheard, failed), (40_000, 400));
     assert!(unheard > 10_000, "{unheard}");
@@ -99,7 +110,7 @@ async fn a_client_that_must_hear_each_name_and_cannot_is_told_the_end_and_why() 
     let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
     (0..60_000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
     assert_eq!(timeout(TAKEN_IN_WITHIN, follower.stop().stopped()).await, Ok(FaultCode::TimedOut));
-    assert_eq!(follower.too_slow().map(|fault| fault.code), Some(FaultCode::TimedOut));
+    assert_eq!(follower.too_full().map(|fault| fault.code), Some(FaultCode::TimedOut));
     assert!(!follower.has_left());
     let ((_, _, unheard), ()) = tokio::join!(heard(reader, Duration::ZERO), follower.end(end()));
     assert_eq!(unheard, 0);
@@ -161,7 +172,7 @@ async fn work_waits_for_a_slow_client_that_must_hear_of_many_failures_with_long_
         };
         let carried = async {
             told.paced(follower.stop(), work).await;
-            assert!(follower.too_slow().is_none());
+            assert!(follower.too_full().is_none());
             follower.end(end()).await;
         };
         let slowly = TAKEN_IN_WITHIN / 3;
@@ -171,10 +182,71 @@ async fn work_waits_for_a_slow_client_that_must_hear_of_many_failures_with_long_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_that_it_is_held_up() {
+    let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
+    let (told, queue) = (follower.told(), Arc::<Queue>::default());
+    told.set_session(Some(Holdup::of(queue.clone())));
+    let work = async {
+        for name in 0..400 {
+            told.event(failed_at_length(name));
+            if name % 32 == 31 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let carried = async {
+        told.paced(follower.stop(), work).await;
+        assert!(queue.gauge().waiting > 0, "a sign of life");
+        follower.end(end()).await;
+    };
+    let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::from_secs(45)), carried);
+    assert_eq!((names, failed, unheard), (400, 400, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_in_nothing_for_a_minute_ends_its_order() {
+    let (follower, _reader, _writer) = followed(8);
+    let stopped = timeout(TAKEN_IN_WITHIN + FOLLOWER_HEARS_EVERY, follower.stop().stopped()).await;
+    assert_eq!(stopped, Ok(FaultCode::TimedOut));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_is_dropped_lets_its_connection_and_its_events_go() {
+    let (follower, mut reader, _writer) = followed(8);
+    let told = follower.told();
+    tokio::task::yield_now().await;
+    drop(follower);
+    timeout(FOLLOWER_HEARS_EVERY, reader.read_to_end(&mut Vec::new())).await.expect("closed").expect("in memory");
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&told), 1, "nobody else has them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_beyond_the_room_is_the_daemons_memory_and_ends_the_order_where_there_is_none() {
+    let over = |memory| {
+        let (follower, _reader, _writer) = following_within(4096, FollowerNeeds::Each, memory);
+        (0..30_000).for_each(|name| follower.told().event(settled(name, FileStatus::Committed)));
+        follower.too_full().map(|fault| fault.code)
+    };
+    assert_eq!([1 << 20, 16 << 20].map(over), [Some(FaultCode::Busy), None], "that is not the client's fault");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_told_in_short_before_an_order_ends_for_want_of_memory() {
+    let (follower, _reader, _writer) = following_within(4096, FollowerNeeds::Each, 64 << 10);
+    // Each has 16 KiB, and half of that in short.
+    (0..480).for_each(|name| follower.told().event(failed_at_length(name)));
+    assert!(follower.too_full().is_none());
+    let told = follower.told();
+    let queue = told.lock();
+    assert!(queue.waiting.len() == 480 && queue.bytes <= FOLLOWER_BYTES + (64 << 10), "{}", queue.bytes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_beyond_the_room_are_told_in_short() {
     let (follower, mut reader, _writer) = followed(64 << 10);
     (0..600).for_each(|name| follower.told().event(failed_at_length(name)));
-    assert!(follower.too_slow().is_none());
+    assert!(follower.too_full().is_none());
     let hearing = async {
         let (mut whole, mut short) = (0, 0);
         loop {

@@ -7,6 +7,7 @@ use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing, R
 use super::super::bearer::Bearer;
 use super::super::dials::Abroad;
 use super::super::live::tests::daemon;
+use super::super::shares::ClientShares;
 use super::*;
 use crate::session::handshake::tests::transfer;
 
@@ -202,7 +203,9 @@ fn carried(current: &Current, client: ClientConfig, judged: JudgedOrder) -> Carr
     let peer = ([127, 0, 0, 1], 1).into();
     let recorded = Asked::heard(None, (client.key, peer));
     let (reader, writer) = (tokio::io::empty(), tokio::io::sink());
-    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, (FollowerNeeds::Failures, FOLLOWER_BYTES));
+    let share = ClientShares::whole("bytes of memory", 1 << 20).claim(client.key, 0).expect("there is room");
+    let needs = (FollowerNeeds::Failures, FollowerClaim::new(share, FOLLOWER_BYTES));
+    let follower = Follower::begin((Box::new(reader), Box::new(writer)), ID, needs);
     let (daemon, asked, told) = (current.now(), (push(), Shown::default()), follower.told());
     Carrying { daemon, current, client, peer, judged, asked, recorded, told }
 }

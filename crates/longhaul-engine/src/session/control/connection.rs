@@ -5,6 +5,7 @@
 //! other side takes in. Out: how much waits, and the fault of a side that does not read. It knows
 //! no machine, and not the meaning of messages.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, Role};
@@ -17,7 +18,7 @@ use super::SILENCE_MAX;
 use crate::session::SessionEvent;
 use crate::session::channel::{ReadHalf, WriteHalf, start_writer};
 use crate::session::inbox::{Inbox, read_all};
-use crate::session::outbox::{Gauge, Outbox, Uptake, too_far_behind};
+use crate::session::outbox::{Gauge, Outbox, Queue, Uptake, too_far_behind};
 use crate::session::overhead::Overhead;
 
 /// The control connection of a session. See the module.
@@ -138,9 +139,8 @@ impl Connection {
         self.reader.abort();
     }
 
-    /// The queue to the writer.
-    #[cfg(test)]
-    pub(super) fn queue(&self) -> std::sync::Arc<crate::session::outbox::Queue> {
-        self.outbox.as_ref().map(|outbox| outbox.queue.clone()).expect("the last message was not said")
+    /// The queue to the writer. `None` once the last message was said.
+    pub(super) fn queue(&self) -> Option<Arc<Queue>> {
+        self.outbox.as_ref().map(|outbox| outbox.queue.clone())
     }
 }

@@ -12,6 +12,7 @@ mod clock;
 mod connection;
 mod ending;
 mod far_targets;
+pub(crate) mod holdup;
 mod lanes;
 mod limits;
 mod movement;
@@ -328,7 +329,7 @@ impl ControlLink {
         if let Some(fault) = self.end.take_lane_fault() {
             return Some(Incoming::Stop(fault));
         }
-        if self.gauge().stops_reading() && self.role == Role::Receiver {
+        if self.was_held_up() || self.gauge().stops_reading() && self.role == Role::Receiver {
             // The other side is not silent: nobody listens to it.
             self.signs.excuse_silence();
         }

@@ -78,6 +78,11 @@ impl Movement {
         });
     }
 
+    /// Takes the session for one that moves, because its loop was held up.
+    pub(super) fn excuse(&mut self) {
+        self.events += 1;
+    }
+
     /// Whether the other side has read more back than it ever said. Of a whole file that it reads
     /// in order nothing else is heard before its end, which may be many hours away.
     fn has_read_more(&mut self, tally: &Tally) -> bool {

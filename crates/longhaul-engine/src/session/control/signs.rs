@@ -5,6 +5,7 @@
 //! this side should speak. It knows no connection and no lanes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode, hint};
@@ -21,12 +22,14 @@ pub(super) struct LifeSigns {
     peer_stalled: Option<Instant>,
     /// Shows other sessions whether this one lives.
     presence: Arc<Presence>,
+    /// Whether this side's loop was held up since the last look.
+    held_up: Arc<AtomicBool>,
 }
 
 impl LifeSigns {
     /// A session whose sides were heard at `now`.
     pub(super) fn new(presence: Arc<Presence>, now: Instant) -> LifeSigns {
-        LifeSigns { last_heard: now, last_spoke: now, peer_stalled: None, presence }
+        LifeSigns { last_heard: now, last_spoke: now, peer_stalled: None, presence, held_up: Arc::default() }
     }
 
     /// Records that a message of the other side came.
@@ -47,6 +50,16 @@ impl LifeSigns {
     /// Takes the other side for alive, because nobody listens to it.
     pub(super) fn excuse_silence(&mut self) {
         self.last_heard = Instant::now();
+    }
+
+    /// Set by whoever holds this side's loop up.
+    pub(super) fn held_up(&self) -> Arc<AtomicBool> {
+        self.held_up.clone()
+    }
+
+    /// Whether this side's loop was held up since the last call.
+    pub(super) fn take_held_up(&self) -> bool {
+        self.held_up.swap(false, Ordering::Relaxed)
     }
 
     /// Records that this side sends a sign of life.

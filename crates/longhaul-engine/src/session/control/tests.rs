@@ -27,6 +27,7 @@ use crate::session::allowed::Allowed;
 use crate::session::channel::read_message;
 use crate::session::course::{ReceiveCourse, ScanWish, SendCourse};
 use crate::session::destination::Keeping;
+use crate::session::idle::Activity;
 use crate::session::outbox::Queue;
 use crate::session::plan::destination_options;
 use crate::session::receiver::Receiving;
@@ -89,7 +90,7 @@ fn link_since(role: Role, start: Instant) -> (ControlLink, Deaf) {
     let parts =
         ControlLinkParts { reader, writer, observer: told.clone(), stop, presence, events: unbounded_channel(), rules };
     let link = ControlLink::start_at(parts, start);
-    let queue = link.connection.queue();
+    let queue = link.connection.queue().expect("the last message was not said");
     (link, Deaf { says, told, queue, hears })
 }
 
@@ -366,6 +367,30 @@ async fn a_peer_that_takes_nothing_in_is_given_up() {
         let Some(Incoming::Stop(fault)) = incoming else { panic!("{role:?}: {incoming:?}") };
         assert!(fault.code == FaultCode::TimedOut && fault.message.contains("did not take in"), "{role:?}: {fault}");
         drop(peer);
+    }
+}
+
+#[tokio::test]
+async fn a_loop_that_was_held_up_takes_nobody_for_silent_and_says_that_it_stalls() {
+    for is_told in [false, true] {
+        let long_ago = Instant::now().checked_sub(2 * SILENCE_MAX).expect("this host has run for so long");
+        let (mut link, Deaf { hears, says, queue, .. }) = link_since(Role::Receiver, long_ago);
+        link.set_idle(Idle::new(Some(SILENCE_MAX), Activity::new(long_ago)));
+        if is_told {
+            link.holdup().expect("it goes on").goes_on();
+            while queue.gauge().waiting > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let wake = link.wait(None).await;
+        let incoming = link.absorb(wake);
+        assert_eq!(matches!(incoming, Some(Incoming::Stop(_))), !is_told, "{incoming:?}");
+        if is_told {
+            let mut hears: ReadHalf = Box::new(hears);
+            let said = read_message(&mut hears).await.expect("in order").expect("a sign of life");
+            assert!(matches!(said, Message::Heartbeat(Heartbeat { stalled: true, .. })), "{said:?}");
+        }
+        drop(says);
     }
 }
 

@@ -78,11 +78,7 @@ impl Outbox {
     /// Queues a message in its class. After the channel broke the message is dropped; the reader
     /// reports the fault.
     pub(crate) fn send(&self, message: Message) {
-        let mut waiting = self.queue.lock();
-        if !waiting.broken {
-            waiting.push(message);
-            self.queue.filled.notify_one();
-        }
+        self.queue.send(message);
     }
 
     /// The bytes that wait.
@@ -109,6 +105,15 @@ impl Drop for Outbox {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a message in its class, unless the channel broke or the queue is closed.
+    pub(crate) fn send(&self, message: Message) {
+        let mut waiting = self.lock();
+        if !waiting.broken && !waiting.closed {
+            waiting.push(message);
+            self.filled.notify_one();
+        }
     }
 
     /// The bytes that wait.

@@ -128,15 +128,18 @@ fn shards_whose_staged_files_are_gone_are_moved_again_once_a_user_asks_for_it() 
         let granted = bench.must_claim();
         bench.finish(&granted, 10, Outcome::Through(vec![]));
     }
-    assert_eq!(again(&mut bench, Selection::All), (0, None), "nothing is known to be gone");
+    let as_it_was = CommitRetried::default();
+    assert_eq!(again(&mut bench, Selection::All), as_it_was, "nothing is known to be gone");
     let broken = |code| Outcome::Broken { code, at: BreakPlace::Link, welcome: true };
     let commit = bench.must_claim();
     bench.finish(&commit, 0, broken(FaultCode::Exists));
-    assert_eq!(again(&mut bench, Selection::All), (0, None), "the files are well");
+    let let_go = CommitRetried { state: Some(ShardState::Planned), ..as_it_was };
+    assert_eq!(again(&mut bench, Selection::All), let_go, "the files are well");
     let commit = bench.must_claim();
     bench.finish(&commit, 0, broken(FaultCode::Changed));
-    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), (0, None));
-    assert_eq!(again(&mut bench, Selection::All), (20, None));
+    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), as_it_was);
+    let waits = CommitRetried { state: Some(ShardState::Held(Hold::AwaitsShards)), files: 20, next: None };
+    assert_eq!(again(&mut bench, Selection::All), waits);
     assert!(bench.awaits(campaign));
     assert_eq!(bench.left(campaign).left.files, 20);
     for _ in 0..2 {
@@ -219,9 +222,9 @@ fn a_commit_to_which_the_disk_fails_at_the_same_place_each_time_is_held_and_its_
     let again = |bench: &mut Bench, selection| {
         bench.store.transact(|rows| retry_commit(rows, campaign, selection, ShardId(0))).unwrap()
     };
-    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), (0, None));
+    assert_eq!(again(&mut bench, Selection::Code(FaultCode::NotFound)), CommitRetried::default());
     assert_eq!(bench.commit(campaign).state, held, "it is not held with that");
-    again(&mut bench, Selection::Code(FaultCode::Io));
+    assert_eq!(again(&mut bench, Selection::Code(FaultCode::Io)).state, Some(ShardState::Planned));
     assert_eq!(breaks(&mut bench, 500, FaultCode::Io), ShardState::Planned, "it begins anew");
     bench.pass(3600);
     let commit = bench.must_claim();

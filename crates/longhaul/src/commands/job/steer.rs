@@ -95,11 +95,12 @@ pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut 
         let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
         (files, after) = (files + more, next);
     }
-    let mut after = Some(ShardId(0));
+    let (mut commit, mut after) = (None, Some(ShardId(0)));
     while let Some(from) = after {
-        let (more, next) = named.transact(|rows| retry_commit(rows, id, selection, from))?;
-        (files, after) = (files + more, next);
+        let again = named.transact(|rows| retry_commit(rows, id, selection, from))?;
+        (files, after) = (files + again.files, again.next);
+        commit = again.state.or(commit);
     }
-    telling.retried(files);
+    telling.retried(files, commit);
     Ok(())
 }

@@ -380,6 +380,9 @@ pub(super) struct JobSummaryBody {
     pub(super) exit: u8,
     /// Files that `job retry` has tried again.
     pub(super) files_retried: u64,
+    /// The commit that `job retry` has tried again, by its state now: `planned` if it is claimed
+    /// next, `waiting` if it waits for files that are moved again. Null if there is none.
+    pub(super) commit_retried: Option<&'static str>,
     /// Seconds that it took.
     pub(super) seconds: f64,
 }
