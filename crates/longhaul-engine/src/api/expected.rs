@@ -130,7 +130,7 @@ impl ExpectedFiles {
 
     /// Whether a file is expected under a name above this path.
     pub(crate) fn is_above(&self, path: &RelPath) -> bool {
-        std::iter::successors(path.parent(), RelPath::parent).any(|above| self.0.contains_key(&above))
+        std::iter::successors(path.parent(), RelPath::parent).any(|above| self.files.contains_key(&above))
     }
 
     /// How an entry differs from the file that is expected under its name. `None`: it does not, or
@@ -156,8 +156,7 @@ impl ExpectedFiles {
     /// sender that has a directory in its place could send any number of files in it.
     fn difference_beneath(&self, entry: &Entry) -> Option<FileDifference> {
         let is_sent = !matches!(entry.kind, EntryKind::Unsent { .. });
-        let mut above = std::iter::successors(entry.path.parent(), RelPath::parent);
-        (is_sent && above.any(|above| self.files.contains_key(&above))).then_some(FileDifference::Kind)
+        (is_sent && self.is_above(&entry.path)).then_some(FileDifference::Kind)
     }
 
     /// Whether nobody has asked for an entry, if only some names may come: a sender could fill the
