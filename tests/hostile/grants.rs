@@ -362,6 +362,18 @@ fn a_grant_of_a_client_that_was_taken_out_is_refused() {
 }
 
 #[test]
+fn of_a_daemon_without_clients_a_stranger_is_told_nothing_of_its_grant() {
+    let scene = Scene::new();
+    let path = scene.site.server.path("serve.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, config.split("[[client]]").next().unwrap()).unwrap();
+    scene.site.daemon.signal(Signal::HUP);
+    scene.site.daemon.wait_log("the configuration is loaded");
+    let why = scene.refused(&scene.grant());
+    assert!(why.contains("does not know the key"), "{why}");
+}
+
+#[test]
 fn a_grant_that_is_longer_than_any_may_be_is_not_waited_for() {
     let scene = Scene::new();
     let begun = Instant::now();

@@ -352,6 +352,8 @@ const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
 
 #[cfg(test)]
 mod tests {
+    mod settings;
+
     use longhaul_proto::wire::message::OrderTaken;
 
     use super::*;

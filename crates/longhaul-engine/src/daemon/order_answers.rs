@@ -62,3 +62,25 @@ pub(super) fn kept(claim: &ShardClaim, (admission, peer): (&Admission, SocketAdd
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::Rights;
+    use longhaul_disk::DirectMode;
+
+    use super::super::account::PipeAccount;
+    use super::super::live::tests::daemon;
+    use super::*;
+
+    #[test]
+    fn of_a_client_that_is_a_user_of_the_host_no_order_is_known_and_no_claim_is_lent() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut daemon = daemon(dir.path(), None, Rights::default());
+        let said = |daemon: &Daemon| (skills(daemon), need_lending(daemon).map_err(|fault| fault.code));
+        let known = |lists, stops| Message::OrderSkills(OrderSkills { lists, stops });
+        assert_eq!(said(&daemon), (known(true, true), Ok(())));
+        let account = PipeAccount::open(None, Vec::new(), (DirectMode::Auto, 1), None).expect("nothing is opened");
+        daemon.roots.account = Some(std::sync::Arc::new(account));
+        assert_eq!(said(&daemon), (known(false, false), Err(FaultCode::Unsupported)));
+    }
+}

@@ -266,6 +266,40 @@ async fn nobody_has_a_host_looked_up_who_may_not_write_here() {
 }
 
 #[tokio::test]
+async fn the_names_of_an_order_by_a_list_lie_beneath_one_directory() {
+    let scene = Scene::new();
+    let client = scene.daemon.config.clients[0].clone();
+    let terms = ListedWrite { list: [7; 32], claim: None, if_exists: IfExists::default() };
+    let (right, signer) = (GrantRight::WriteListed(terms), &scene.issuer);
+    let signed = Grant { right, ..scene.grant() }.signed(|bytes| signer.sign(bytes)).expect("small");
+    let (root, path) = (Word::try_from("data").expect("a word"), RelPath::new("x").expect("a path"));
+    let source = |contents| FarSource { root: root.clone(), path: path.clone(), contents };
+    let into = OrderPlace {
+        root: root.clone(),
+        path: path.clone(),
+        placing: Placing::Beneath,
+        if_exists: Default::default(),
+        dataset: None,
+    };
+    let daemon = Arc::new(scene.daemon);
+    let mut whys = Vec::new();
+    // Of the directory alone its list is waited for, which does not come.
+    for sources in [vec![source(true)], vec![source(false)], vec![source(true), source(true)]] {
+        let far = Far::Sources { sources, rules: Vec::new(), follows: Default::default() };
+        let pull = Transfer { role: Role::Receiver, far, ..push() };
+        let order = Order { grant: signed.clone(), into: Some(into.clone()), ..order("127.0.0.1", 99) };
+        let shown = Shown { order: Some(Box::new(order)), ..Shown::default() };
+        let peer = (client.key, ([127, 0, 0, 1], 1).into());
+        let mut reader: ReadHalf = Box::new(tokio::io::empty());
+        let asked = (Request::Transfer(Box::new(pull)), shown);
+        let bearer = Bearer { client: client.clone(), lent: None };
+        let refused = bearer.admit(&daemon, (peer, &mut reader), asked).await.err();
+        whys.push(refused.map(|fault| fault.message.contains("another number of directories than one")));
+    }
+    assert_eq!(whys, [Some(false), Some(true), Some(true)]);
+}
+
+#[tokio::test]
 async fn an_order_has_no_further_session_once_the_daemon_drains() {
     let scene = Scene::new();
     let judged = scene.judged(&scene.grant(), ID).await.unwrap_or_else(|fault| panic!("{fault}"));

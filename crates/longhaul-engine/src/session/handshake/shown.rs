@@ -233,8 +233,11 @@ mod tests {
         assert_eq!(heard(&Shown::default(), memory(), false).await, Ok(Shown::default()));
         let kept = Shown { claim: Some(CLAIM), lends: true, ..Shown::default() };
         assert_eq!(heard(&kept, push(), false).await, Ok(kept.clone()));
-        let orders = Shown { order: Some(Box::new(self::order())), ..kept };
-        assert_eq!(heard(&orders, push(), false).await, Err(FaultCode::Protocol), "it keeps a claim alone");
+        let orders = Shown { order: Some(Box::new(self::order())), ..kept.clone() };
+        let staged = Shown { dataset: DatasetName::new("run-7").ok(), ..kept };
+        for more in [orders, staged] {
+            assert_eq!(heard(&more, push(), false).await, Err(FaultCode::Protocol), "it keeps a claim alone");
+        }
         let alone = Shown { part: Some(DatasetPart::Commit), ..Shown::default() };
         assert_eq!(heard(&alone, push(), false).await, Err(FaultCode::Protocol), "of no campaign");
     }
