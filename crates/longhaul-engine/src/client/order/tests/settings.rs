@@ -81,7 +81,7 @@ fn what_no_daemon_could_keep_for_another_is_refused_before_anything_is_asked() {
             asked.paths.push(place());
         }),
         refused(shard(), |_, asked| asked.path.slash = false),
-        refused(shard(), |_, asked| asked.paths = vec![place(false)]),
+        refused(shard(), |_, asked| asked.paths = vec![RemotePath { slash: false, ..place() }]),
         refused(asked(), |run, _| run.settings.paths = vec!["127.0.0.1".parse::<NetPath>().expect("a path")]),
         refused(asked(), |run, _| {
             run.settings.metadata.accounts = AccountMap { numbers_only: true, ..AccountMap::default() };
