@@ -173,7 +173,7 @@ impl<S: Store> Worker<S> {
             let (id, links) = (ClaimId(self.id()), self.links.clone());
             let (begun, cpu) = (Instant::now(), crate::kit::thread_cpu_s());
             let ask = Ask { mover: me, links: &links, id };
-            let granted = self.store.transact_in_line(|rows| claimed(rows, &ask))?;
+            let granted = self.store.transact(|rows| claimed(rows, &ask))?;
             claims.cpu_s += crate::kit::thread_cpu_s() - cpu;
             let Some(granted) = granted else {
                 std::thread::sleep(CLAIM_EVERY);
@@ -200,7 +200,7 @@ impl<S: Store> Worker<S> {
         self.store.transact(|rows| beat(rows, &Beat { shard: id, claim, done, moved }))?;
         let outcome = Outcome::Through(Vec::new());
         let report = Report { shard: id, claim, done, moved, outcome, unclaimed: false, chance: 0 };
-        self.store.transact_in_line(|rows| finish(rows, &report))?;
+        self.store.transact(|rows| finish(rows, &report))?;
         claims.cpu_s += crate::kit::thread_cpu_s() - cpu;
         Ok(())
     }

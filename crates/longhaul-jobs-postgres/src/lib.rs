@@ -23,7 +23,7 @@ use longhaul_jobs::{JobsError, Micros, Rows, Store};
 use connection::{Connection, Dialling, Value};
 use error::Failure;
 use rows::{PostgresRows, RowsEnd};
-use schema::{ALONE, Absent, BESIDE_OTHERS, IN_LINE};
+use schema::{ALONE, Absent, BESIDE_OTHERS};
 use statements::Statement;
 
 pub use error::{PostgresError, Refusal};
@@ -153,10 +153,10 @@ impl PostgresStore {
 
     /// One try. The lock is taken before the server takes the snapshot that the transaction sees:
     /// whoever waits for its turn has the queue to itself then, and sees all that was committed.
-    fn attempt<T>(&mut self, lock: &str, work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Tried<T> {
+    fn attempt<T>(&mut self, work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Tried<T> {
         let is_in_turn =
             std::mem::take(&mut self.is_turn_due) || self.in_turn_until.is_some_and(|until| Instant::now() < until);
-        let turn = if is_in_turn { ALONE } else { lock };
+        let turn = if is_in_turn { ALONE } else { self.beside_others };
         if self.at_work {
             self.connection.roll_back();
         }
@@ -257,18 +257,15 @@ impl PostgresStore {
             failure => JobsError::store(failure.error(self.connection.place())),
         }
     }
+}
 
-    /// Tries it until it ends, the first time with this lock.
-    fn transact_with<T>(
-        &mut self,
-        lock: &str,
-        mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>,
-    ) -> Result<T, JobsError> {
+impl Store for PostgresStore {
+    fn transact<T>(&mut self, mut work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
         let began = Instant::now();
         let mut tries = 0;
         loop {
             tries += 1;
-            let (failure, patience) = match self.attempt(lock, &mut work) {
+            let (failure, patience) = match self.attempt(&mut work) {
                 Tried::Ended(result) => return result,
                 Tried::Again(failure, patience) => (failure, patience),
             };
@@ -285,16 +282,6 @@ impl PostgresStore {
             tracing::debug!(tries, ?failure, "a transaction is run again");
             std::thread::sleep(pause(tries, longest));
         }
-    }
-}
-
-impl Store for PostgresStore {
-    fn transact<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
-        self.transact_with(self.beside_others, work)
-    }
-
-    fn transact_in_line<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
-        self.transact_with(IN_LINE, work)
     }
 }
 

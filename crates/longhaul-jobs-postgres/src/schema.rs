@@ -28,8 +28,6 @@ const MIGRATION_LOCK: i64 = 0x6c68_6a71;
 /// The lock of transactions that are at work beside each other. A copy of the database by `pg_dump`
 /// is in the way of neither lock.
 pub(crate) const BESIDE_OTHERS: &str = "LOCK TABLE turn IN ROW SHARE MODE";
-/// The lock of transactions that are at work one after the other, beside those others.
-pub(crate) const IN_LINE: &str = "LOCK TABLE turn IN SHARE UPDATE EXCLUSIVE MODE";
 /// The lock of a transaction that is at work alone: it waits for the others, and keeps new ones
 /// waiting.
 pub(crate) const ALONE: &str = "LOCK TABLE turn IN EXCLUSIVE MODE";

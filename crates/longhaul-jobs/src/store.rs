@@ -21,16 +21,6 @@ pub trait Store {
     /// # Errors
     /// The errors of `work`, and [`JobsError::Store`].
     fn transact<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError>;
-
-    /// The same, one such transaction after the other, also of other stores of the queue: for those
-    /// that read what others of their kind write, as claims read all permits of a place and take
-    /// one. At once they would be in each other's way, and would have to be run again.
-    ///
-    /// # Errors
-    /// As [`Store::transact`].
-    fn transact_in_line<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
-        self.transact(work)
-    }
 }
 
 /// The sums of a campaign's shards of one kind on one link.

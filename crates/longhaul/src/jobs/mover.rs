@@ -292,7 +292,7 @@ impl Mover {
         let admitting = Arc::clone(&self.admitting);
         let claimed = self
             .queue
-            .transact_in_line(move |rows| {
+            .transact(move |rows| {
                 let mut links = links_of(rows, (campaign, &names), served)?;
                 links.retain(|link| !aside.links.given_up.contains(link));
                 let (waiting, given_up) = (&aside.campaigns.waiting, &aside.campaigns.given_up);

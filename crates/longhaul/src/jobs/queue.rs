@@ -152,13 +152,6 @@ impl Store for QueueStore {
             QueueStore::Database(store) => store.transact(work),
         }
     }
-
-    fn transact_in_line<T>(&mut self, work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Result<T, JobsError> {
-        match self {
-            QueueStore::File(store) => store.transact_in_line(work),
-            QueueStore::Database(store) => store.transact_in_line(work),
-        }
-    }
 }
 
 fn open_file(path: &Path) -> Result<SqliteStore, Error> {
@@ -210,18 +203,6 @@ impl SharedQueue {
     ) -> Result<T, JobsError> {
         let store = Arc::clone(&self.store);
         waited_for(move || transact(&store, work)).await
-    }
-
-    /// The same, of a claim or a report: one after the other, whichever movers they are of.
-    ///
-    /// # Errors
-    /// The errors of the rule, and of the store.
-    pub async fn transact_in_line<T: Send + 'static>(
-        &self,
-        work: impl FnMut(&mut dyn Rows) -> Result<T, JobsError> + Send + 'static,
-    ) -> Result<T, JobsError> {
-        let store = Arc::clone(&self.store);
-        waited_for(move || locked(&store).transact_in_line(work)).await
     }
 
     /// Carries out the transaction of a heartbeat, which does not wait for others of this process

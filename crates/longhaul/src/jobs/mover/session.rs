@@ -138,7 +138,7 @@ async fn move_leased(
 async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError> {
     for pause in REPORT_PAUSES {
         let asked = report.clone();
-        match mover.queue.transact_in_line(move |rows| finish(rows, &asked)).await {
+        match mover.queue.transact(move |rows| finish(rows, &asked)).await {
             Err(JobsError::Store { .. }) => tokio::time::sleep(pause).await,
             Err(error @ (JobsError::Miscounted { .. } | JobsError::NamedTwice(_))) => {
                 mover.observer.trouble(&fault_of_jobs(&error));
@@ -148,7 +148,7 @@ async fn settle(mover: &Mover, mut report: Report) -> Result<Finished, JobsError
             other => return other,
         }
     }
-    mover.queue.transact_in_line(move |rows| finish(rows, &report)).await
+    mover.queue.transact(move |rows| finish(rows, &report)).await
 }
 
 /// The reason why a shard could not be begun.
