@@ -36,12 +36,11 @@ pub struct PostgresStore {
     dialling: Box<Dialling>,
     /// 16 random bytes by which the server knows the marks of this store.
     name: [u8; 16],
-    /// The next try waits for its turn, as others were in the way of the last one.
-    is_turn_due: bool,
-    /// All tries wait for their turn until then. `None`: none do.
-    in_turn_until: Option<Instant>,
-    /// For so long behind each conflict.
-    in_turn_for: Duration,
+    /// Transactions that wait for their turn from the beginning, as others were in the way of the
+    /// last ones.
+    in_turn: u32,
+    /// As many as that behind each conflict.
+    turns: u32,
     /// The lock of a first try. A user who may only look has none, and may not take it.
     beside_others: &'static str,
     /// A rule is at work, or one panicked: then its transaction is open yet.
@@ -87,17 +86,9 @@ impl PostgresStore {
 
     fn over(connection: Connection, dialling: Dialling) -> Result<PostgresStore, PostgresError> {
         let name = random().map_err(|words| PostgresError::Failed { place: dialling.place.clone(), words })?;
-        Ok(PostgresStore {
-            connection,
-            dialling: Box::new(dialling),
-            name,
-            is_turn_due: false,
-            in_turn_until: None,
-            in_turn_for: IN_TURN_FOR,
-            beside_others: BESIDE_OTHERS,
-            at_work: false,
-            clock: None,
-        })
+        let (in_turn, turns, beside_others, at_work) = (0, IN_TURN, BESIDE_OTHERS, false);
+        let dialling = Box::new(dialling);
+        Ok(PostgresStore { connection, dialling, name, in_turn, turns, beside_others, at_work, clock: None })
     }
 
     /// The same queue over a connection of its own, which is dialled when it is used first: its
@@ -111,7 +102,7 @@ impl PostgresStore {
         let dialling = Dialling::clone(&self.dialling);
         let connection = Connection::new(dialling.clone()).map_err(failed)?;
         let store = PostgresStore::over(connection, dialling)?;
-        Ok(PostgresStore { beside_others: self.beside_others, in_turn_for: Duration::ZERO, ..store })
+        Ok(PostgresStore { beside_others: self.beside_others, turns: 1, ..store })
     }
 
     /// Finds out whether the server gives this store its connection, by one try.
@@ -154,9 +145,8 @@ impl PostgresStore {
     /// One try. The lock is taken before the server takes the snapshot that the transaction sees:
     /// whoever waits for its turn has the queue to itself then, and sees all that was committed.
     fn attempt<T>(&mut self, work: &mut impl FnMut(&mut dyn Rows) -> Result<T, JobsError>) -> Tried<T> {
-        let is_in_turn =
-            std::mem::take(&mut self.is_turn_due) || self.in_turn_until.is_some_and(|until| Instant::now() < until);
-        let turn = if is_in_turn { ALONE } else { self.beside_others };
+        let turn = if self.in_turn > 0 { ALONE } else { self.beside_others };
+        self.in_turn = self.in_turn.saturating_sub(1);
         if self.at_work {
             self.connection.roll_back();
         }
@@ -273,8 +263,7 @@ impl Store for PostgresStore {
                 return Err(self.said(failure));
             }
             let longest = if let Failure::Conflict(_) = failure {
-                self.is_turn_due = true;
-                self.in_turn_until = Instant::now().checked_add(self.in_turn_for);
+                self.in_turn = self.turns;
                 PAUSE_CONFLICT
             } else {
                 PAUSE_AWAY
@@ -299,10 +288,9 @@ fn random<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
-/// The time behind a conflict in which transactions wait for their turn. Where many meet, one after
-/// the other is faster than all at once. A mover that has a transaction each second or two must not
-/// have the others wait for all of those because it met another one once.
-const IN_TURN_FOR: Duration = Duration::from_millis(250);
+/// Transactions behind a conflict that wait for their turn: where many meet, one after the other is
+/// faster than all at once.
+const IN_TURN: u32 = 16;
 /// A transaction that met others is run again for so long.
 const PATIENCE_CONFLICTS: Duration = Duration::from_secs(30);
 /// A server that is away is dialled for so long: a restart is shorter, and a mover has a heartbeat
