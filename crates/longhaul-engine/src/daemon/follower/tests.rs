@@ -187,7 +187,7 @@ async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_th
     let (told, queue) = (follower.told(), Arc::<Queue>::default());
     told.set_session(Some(Holdup::of(queue.clone())));
     let work = async {
-        for name in 0..200 {
+        for name in 0..100 {
             told.event(failed_at_length(name));
             if name % 32 == 31 {
                 tokio::task::yield_now().await;
@@ -200,7 +200,7 @@ async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_th
         follower.end(end()).await;
     };
     let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::from_secs(45)), carried);
-    assert_eq!((names, failed, unheard), (200, 200, 0));
+    assert_eq!((names, failed, unheard), (100, 100, 0));
 }
 
 #[tokio::test(start_paused = true)]
