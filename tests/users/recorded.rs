@@ -12,11 +12,16 @@ use crate::fixture::files;
 impl House {
     /// The records since the last call, when the last of them is the end of a session.
     pub(super) fn records_to_the_end(&self) -> Vec<Value> {
+        self.records_to_an_end(|_| true)
+    }
+
+    /// The same, once the last session to end is such a one.
+    pub(super) fn records_to_an_end(&self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
         let (log, until) = (self.server.path("audit.jsonl"), Instant::now() + Duration::from_secs(60));
         loop {
             let text = fs::read_to_string(&log).unwrap();
             let all: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-            if all.last().is_some_and(|record| record["deed"] == "session_ended") {
+            if all.last().is_some_and(|record| record["deed"] == "session_ended" && is_last(record)) {
                 // The daemon goes on at the end of what is there.
                 fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap();
                 return all;
