@@ -182,7 +182,7 @@ async fn work_waits_for_a_slow_client_that_must_hear_of_many_failures_with_long_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_that_it_is_held_up() {
+async fn a_client_that_reads_a_message_each_25_s_is_kept_and_its_session_says_that_it_is_held_up() {
     let (follower, reader, _writer) = following(4096, FollowerNeeds::Each);
     let (told, queue) = (follower.told(), Arc::<Queue>::default());
     told.set_session(Some(Holdup::of(queue.clone())));
@@ -199,7 +199,7 @@ async fn a_client_that_reads_a_message_each_45_s_is_kept_and_its_session_says_th
         assert!(queue.gauge().waiting > 0, "a sign of life");
         follower.end(end()).await;
     };
-    let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::from_secs(45)), carried);
+    let ((names, failed, unheard), ()) = tokio::join!(heard(reader, Duration::from_secs(25)), carried);
     assert_eq!((names, failed, unheard), (100, 100, 0));
 }
 
