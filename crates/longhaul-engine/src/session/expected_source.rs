@@ -83,11 +83,29 @@ impl SourceTree for ExpectedSource {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "the test makes the files that are scanned")]
 
+    use std::path::Path;
+
     use longhaul_core::{Filter, Mtime, Preserve, RelPath};
     use longhaul_disk::{DirectMode, FsSource, SourceSpec};
 
     use super::*;
     use crate::api::ExpectedFile;
+
+    /// All that a scan tells of a directory of which these files are expected.
+    fn finds(dir: &Path, expected: ExpectedFiles) -> Vec<Scanned> {
+        let spec = SourceSpec { path: dir.to_owned(), contents: true };
+        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
+        let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
+        let filter = Filter::default();
+        let request =
+            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+        let mut finds = Vec::new();
+        tree.scan(&request, &mut |found| {
+            finds.push(found);
+            ControlFlow::Continue(())
+        });
+        finds
+    }
 
     #[test]
     fn a_file_of_another_length_or_time_than_was_listed_is_not_sent_and_others_are() {
@@ -99,21 +117,14 @@ mod tests {
         let past = Some(Mtime { secs: 1, nanos: 0 });
         let expected: ExpectedFiles =
             [listed("as-listed", 3, None), listed("longer", 2, None), listed("later", 3, past)].into_iter().collect();
-        let spec = SourceSpec { path: dir.path().to_owned(), contents: true };
-        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
-        let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
-        let filter = Filter::default();
-        let request =
-            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
         let (mut sent, mut failed) = (Vec::new(), Vec::new());
-        tree.scan(&request, &mut |found| {
+        for found in finds(dir.path(), expected) {
             match found {
                 Scanned::Entry { entry, .. } => sent.push(entry.path.escaped().to_string()),
                 Scanned::Failed { path, error } => failed.push((path.escaped().to_string(), error.fault().code)),
                 other => panic!("{other:?}"),
             }
-            ControlFlow::Continue(())
-        });
+        }
         sent.retain(|name| names.contains(&name.as_str()));
         sent.sort();
         failed.sort_by(|one: &(String, _), other| one.0.cmp(&other.0));
@@ -133,22 +144,15 @@ mod tests {
             .for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
         let listed = |name: &str| (RelPath::new(name).expect("valid"), ExpectedFile::File { bytes: 3, mtime: None });
         let expected: ExpectedFiles = [listed("f"), listed("g")].into_iter().collect();
-        let spec = SourceSpec { path: dir.path().to_owned(), contents: true };
-        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
-        let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
-        let filter = Filter::default();
-        let request =
-            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
         let mut told = Vec::new();
-        tree.scan(&request, &mut |found| {
+        for found in finds(dir.path(), expected) {
             let (path, how) = match &found {
                 Scanned::Entry { entry, .. } => (&entry.path, "sent"),
                 Scanned::Failed { path, .. } => (path, "failed"),
                 other => panic!("{other:?}"),
             };
             told.extend((!path.is_root()).then(|| format!("{} {how}", path.escaped())));
-            ControlFlow::Continue(())
-        });
+        }
         told.sort();
         assert_eq!(told, ["f failed", "g sent"]);
     }

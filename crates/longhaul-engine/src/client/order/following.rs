@@ -145,51 +145,41 @@ mod tests {
         fn event(&self, _event: Event) {}
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_daemon_that_took_an_order_and_does_nothing_is_waited_for_only_as_long_as_it_speaks() {
+    /// The fault that ends an order which is followed until `over`, and the seconds for which it
+    /// was followed. Its daemon says some times that it is there, nearly as seldom as it may, and
+    /// does not hang up either.
+    async fn followed(times: usize, over: Option<Instant>) -> (Fault, u64) {
         let (_trigger, stop) = Stop::new();
         let run = Run::within_process(Settings::default(), Arc::new(Careless), stop).expect("a run");
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (reader, writer) = tokio::io::split(ours);
         let (begun, mut says): (_, WriteHalf) = (Instant::now(), Box::new(theirs));
         let speaking = async {
-            for _ in 0..3 {
+            for _ in 0..times {
                 tokio::time::sleep(ORDER_SILENCE_MAX - Duration::from_secs(1)).await;
                 write_message(&mut says, &Message::OrderEvents(Vec::new())).await.expect("said");
             }
-            // It does not hang up either.
             std::future::pending::<Result<Report, Fault>>().await
         };
         let ended = tokio::select! {
-            ended = run.follow((Box::new(reader), Box::new(writer)), [1; 16], (Following::ToTheEnd, None)) => ended,
+            ended = run.follow((Box::new(reader), Box::new(writer)), [1; 16], (Following::ToTheEnd, over)) => ended,
             never = speaking => never,
         };
-        assert_eq!(ended.map(|report| report.fault).map_err(|fault| fault.code), Err(FaultCode::Lost));
-        assert_eq!(begun.elapsed().as_secs(), 4 * ORDER_SILENCE_MAX.as_secs() - 3);
+        let fault = ended.map(|report| report.fault).expect_err("it has no end of its own");
+        (fault, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_took_an_order_and_does_nothing_is_waited_for_only_as_long_as_it_speaks() {
+        let (fault, seconds) = followed(3, None).await;
+        assert_eq!((fault.code, seconds), (FaultCode::Lost, 4 * ORDER_SILENCE_MAX.as_secs() - 3));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_daemon_that_only_speaks_is_not_followed_for_longer_than_its_order_may_last() {
-        let (_trigger, stop) = Stop::new();
-        let run = Run::within_process(Settings::default(), Arc::new(Careless), stop).expect("a run");
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
-        let (reader, writer) = tokio::io::split(ours);
-        let (begun, mut says): (_, WriteHalf) = (Instant::now(), Box::new(theirs));
-        let speaking = async {
-            for _ in 0..1000 {
-                tokio::time::sleep(ORDER_SILENCE_MAX - Duration::from_secs(1)).await;
-                write_message(&mut says, &Message::OrderEvents(Vec::new())).await.expect("said");
-            }
-            std::future::pending::<Result<Report, Fault>>().await
-        };
         let time = Duration::from_secs(3765);
-        let follows = (Following::ToTheEnd, Some(begun + time));
-        let ended = tokio::select! {
-            ended = run.follow((Box::new(reader), Box::new(writer)), [1; 16], follows) => ended,
-            never = speaking => never,
-        };
-        let fault = ended.map(|report| report.fault).expect_err("it has no end of its own");
+        let (fault, seconds) = followed(1000, Some(Instant::now() + time)).await;
         assert!(fault.code == FaultCode::Lost && fault.message.contains(OUTLASTED), "{fault}");
-        assert_eq!(begun.elapsed().as_secs(), time.as_secs());
+        assert_eq!(seconds, time.as_secs());
     }
 }
