@@ -28,7 +28,9 @@ fn cubic_hosts(path: &str) -> Far {
 fn hosts_that_have_only_cubic_go_over_to_udp_where_losses_hold_it_back_and_carry_more() {
     let far = cubic_hosts("rate=400Mbit/s,rtt=100ms,loss=1e-2");
     files::make(far.client.path("f"), 1, 1000 * MIB);
-    let outcome = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f")).finish();
+    let run = far.run("push").args(FEW_LANES).arg("f").arg(far.daemon.url("data/f"));
+    // A file that outlasts the trial takes a minute, and more on a busy machine.
+    let outcome = run.within(Duration::from_secs(240)).finish();
     assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
     tree::assert_same(&Tree::of(far.client.path("f")), &Tree::of(far.root.join("f")), &outcome);
     let told = outcome.events_of("lanes").into_iter().find(|lanes| lanes["change"] == "udp");

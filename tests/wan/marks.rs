@@ -134,6 +134,7 @@ fn of_two_sessions_at_the_port_of_a_daemon_the_polite_one_alone_is_marked() {
     }
     for class in [LOWER_EFFORT | 2, 2] {
         let bytes = seen.get(&class).copied().unwrap_or_default();
-        assert!((LEN / 2..LEN + LEN / 2).contains(&bytes), "{class}: {seen:?}");
+        // More may be of either: what a busy machine is late with is sent again.
+        assert!(bytes > LEN / 10 * 9, "{class}: {seen:?}");
     }
 }
