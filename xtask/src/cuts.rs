@@ -22,7 +22,7 @@ pub(crate) struct CutsArgs {
 /// Runs the tests.
 pub(crate) fn run(args: &CutsArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked", "medium::cuts::"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked", "medium::cuts::"]);
     cargo.args(["--", "--ignored", "--nocapture"]);
     cargo.env("CUTS", args.cuts.to_string());
     if let Some(seed) = args.seed {

@@ -25,7 +25,7 @@ pub(crate) struct FleetArgs {
 /// Runs the test.
 pub(crate) fn run(args: &FleetArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked", "jobs::fleet::kills", "--"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked", "jobs::fleet::kills", "--"]);
     cargo.arg("--nocapture").env("FLEET_FILES", args.files.to_string()).env("FLEET_KILLS", args.kills.to_string());
     if let Some(seed) = args.seed {
         cargo.env("FLEET_SEED", seed.to_string());

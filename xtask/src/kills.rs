@@ -22,7 +22,7 @@ pub(crate) struct KillsArgs {
 /// Runs the test.
 pub(crate) fn run(args: &KillsArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked", "kills::", "--", "--nocapture"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked", "kills::", "--", "--nocapture"]);
     cargo.env("KILLS", args.kills.to_string());
     if let Some(seed) = args.seed {
         cargo.env("KILLS_SEED", seed.to_string());

@@ -25,7 +25,7 @@ pub(crate) struct MediumArgs {
 /// Runs the test.
 pub(crate) fn run(args: &MediumArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul-engine", "--test", "medium", "--locked", "worlds", "--", "--nocapture"]);
+    cargo.args(["test", "--workspace", "--test", "medium", "--locked", "worlds", "--", "--nocapture"]);
     match args.seed {
         Some(seed) => cargo.env("MEDIUM_SEED", seed.to_string()),
         None => cargo.env("MEDIUM_WORLDS", args.worlds.to_string()).env("MEDIUM_FROM", args.from.to_string()),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 /// Runs the tests. They need root.
 pub(crate) fn run() -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked"]);
     cargo.args(["--", "--ignored", "--test-threads=1", "wan::harm::outages", "wan::meetings"]);
     let status = cargo.env("PATHS_LONG", "1").status().context("cannot run cargo")?;
     ensure!(status.success(), "a session broke a promise, as printed above");

@@ -20,7 +20,7 @@ pub(crate) struct SshArgs {
 /// Runs the tests.
 pub(crate) fn run(args: &SshArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked"]);
     // The real sshd is in namespaces, which take root.
     cargo.args(["--", "--include-ignored", "--nocapture", "--test-threads=1"]);
     cargo.args(["ssh::many_runs_leave", "ssh::real::runs_over_sshd_leave"]);

@@ -19,7 +19,7 @@ pub(crate) struct SwapsArgs {
 /// Runs the tests.
 pub(crate) fn run(args: &SwapsArgs) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "longhaul", "--test", "main", "--locked", "swaps::", "--", "--nocapture"]);
+    cargo.args(["test", "--workspace", "--test", "main", "--locked", "swaps::", "--", "--nocapture"]);
     // Each case keeps two cores busy.
     cargo.arg("--test-threads=1").env("SWAPS_SECONDS", args.seconds.to_string());
     let status = cargo.status().context("cannot run cargo")?;
