@@ -90,8 +90,8 @@ def _compare(ours: Any, all_documented: Rows) -> None:
     for field, kind in documented.items():
         part = _part(hints[field])
         if part is not None:
-            assert kind in ("object", "array of objects"), field
-            assert (hints[field] is part) == (kind == "object"), field
+            forms = {"object": part, "object or null": Optional[part], "array of objects": Tuple[part, ...]}
+            assert forms.get(kind) == hints[field], field
             _compare(part, _beneath(all_documented, field))
             continue
         allowed = (str, Optional[str]) if field in names else (_type_of(kind),)
@@ -100,7 +100,7 @@ def _compare(ours: Any, all_documented: Rows) -> None:
 
 def _part(hint: Any) -> Any:
     """The class of the object, or of the objects in a tuple, whose fields are typed."""
-    kind = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
+    kind = typing.get_args(hint)[0] if typing.get_origin(hint) in (tuple, typing.Union) else hint
     return kind if isinstance(kind, type) and issubclass(kind, _events.Part) else None
 
 

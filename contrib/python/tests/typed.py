@@ -70,6 +70,6 @@ async def administration() -> Optional[float]:
     for session in longhaul.admin.sessions():
         longhaul.admin.kick(session.session).details[0].upper()
     longhaul.admin.set_rate("8Gbit/s", client="cern")
-    longhaul.admin.drain("soon")  # type: ignore[misc]
+    longhaul.admin.drain("soon")  # type: ignore[call-arg]
     await longhaul.aio.admin.revoke("cern")
     return (await longhaul.aio.admin.status()).drain_s if names else None

@@ -20,6 +20,7 @@ E = TypeVar("E", bound=Event)
 Where = Dict[str, Optional[Location]]
 """The socket of a daemon, or the config file that names it."""
 
+
 class Request(Generic[T]):
     """A request that is answered by events."""
 
@@ -38,9 +39,7 @@ class Request(Generic[T]):
         return self.read(events)
 
 
-def _request(
-    verb: str, where: Where, read: Callable[[List[Event]], T], name: Optional[str] = None
-) -> Request[T]:
+def _request(verb: str, where: Where, read: Callable[[List[Event]], T], name: Optional[str] = None) -> Request[T]:
     words = _options.Words("admin", verb)
     words.options(_options.ADMIN, dict(where))
     if name is not None:
