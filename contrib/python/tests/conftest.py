@@ -36,6 +36,7 @@ class Daemon(NamedTuple):
     addr: str
     root: Path
     key: str
+    socket: Path
 
     def at(self, path: str = "") -> str:
         return f"lh://{self.addr}/data/{path}"
@@ -116,7 +117,7 @@ def daemon(_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             assert listening.get("type") == "listening", (home / "log").read_text()
             addr = listening["addr"]
             subprocess.run([program, "key", "trust", addr, own], check=True, capture_output=True)
-            yield Daemon(addr, home / "root", own)
+            yield Daemon(addr, home / "root", own, home / "state" / "admin.sock")
         finally:
             process.terminate()
             process.wait(60)
@@ -132,7 +133,7 @@ def place(daemon: Daemon, request: pytest.FixtureRequest) -> Daemon:
         def at(self, path: str = "") -> str:
             return daemon.at(f"{name}/{path}")
 
-    return Beneath(daemon.addr, daemon.root / name, daemon.key)
+    return Beneath(daemon.addr, daemon.root / name, daemon.key, daemon.socket)
 
 
 @pytest.fixture

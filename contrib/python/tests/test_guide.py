@@ -39,6 +39,7 @@ def test_each_block_runs_and_prints_what_the_page_says(place: Daemon, tmp_path: 
         done = subprocess.run(
             [sys.executable, "-X", "dev", "-W", "error", "-c", code],
             cwd=tmp_path,
+            env={**os.environ, "LONGHAUL_SOCKET": str(place.socket)},
             capture_output=True,
             text=True,
             timeout=120,

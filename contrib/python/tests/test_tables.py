@@ -90,8 +90,8 @@ def _compare(ours: Any, all_documented: Rows) -> None:
     for field, kind in documented.items():
         part = _part(hints[field])
         if part is not None:
-            assert kind in ("object", "array of objects"), field
-            assert (hints[field] is part) == (kind == "object"), field
+            forms = {"object": part, "object or null": Optional[part], "array of objects": Tuple[part, ...]}
+            assert forms.get(kind) == hints[field], field
             _compare(part, _beneath(all_documented, field))
             continue
         allowed = (str, Optional[str]) if field in names else (_type_of(kind),)
@@ -100,7 +100,7 @@ def _compare(ours: Any, all_documented: Rows) -> None:
 
 def _part(hint: Any) -> Any:
     """The class of the object, or of the objects in a tuple, whose fields are typed."""
-    kind = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
+    kind = typing.get_args(hint)[0] if typing.get_origin(hint) in (tuple, typing.Union) else hint
     return kind if isinstance(kind, type) and issubclass(kind, _events.Part) else None
 
 
@@ -154,6 +154,14 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "job site": _options.SITE,
     "job run": _options.MOVER,
     "job verify": _options.VERIFY,
+    "admin status": _options.ADMIN,
+    "admin sessions": _options.ADMIN,
+    "admin clients": _options.ADMIN,
+    "admin reload": _options.ADMIN,
+    "admin drain": _options.ADMIN_DRAIN,
+    "admin set-rate": _options.ADMIN_RATE,
+    "admin kick": _options.ADMIN,
+    "admin revoke": _options.ADMIN,
 }
 
 
@@ -182,6 +190,14 @@ def test_there_is_a_function_for_each_job_command() -> None:
     assert commands == {command.split()[1] for command in TABLES if command.startswith("job ")}
     for module in (longhaul.jobs, longhaul.aio.jobs):
         assert commands | {"parts", "sites"} == {name for name in module.__all__ if name.islower()}
+
+
+def test_there_is_a_function_for_each_admin_command() -> None:
+    commands = set(re.findall(r"^## `longhaul admin ([\w-]+)`$", (DOCS / "CLI.md").read_text(), flags=re.M))
+    assert commands == {command.split()[1] for command in TABLES if command.startswith("admin ")}
+    for module in (longhaul.admin, longhaul.aio.admin):
+        # A drain is ended by a function of its own.
+        assert {command.replace("-", "_") for command in commands} | {"end_drain"} == set(module.__all__)
 
 
 def test_the_typed_keywords_are_those_of_the_table() -> None:

@@ -62,3 +62,14 @@ def errors() -> bool:
     except longhaul.TemporaryError as error:
         return error.retry and error.code.startswith("un")
     return False
+
+
+async def administration() -> Optional[float]:
+    status = longhaul.admin.status(socket=Path("admin.sock"))
+    names: list[str] = [root.name for root in status.roots]
+    for session in longhaul.admin.sessions():
+        longhaul.admin.kick(session.session).details[0].upper()
+    longhaul.admin.set_rate("8Gbit/s", client="cern")
+    longhaul.admin.drain("soon")  # type: ignore[call-arg]
+    await longhaul.aio.admin.revoke("cern")
+    return (await longhaul.aio.admin.status()).drain_s if names else None

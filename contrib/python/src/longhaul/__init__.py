@@ -10,9 +10,18 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Union
 
-from . import _options, jobs
+from . import _options, admin, jobs
 from ._binary import find_binary
 from ._events import (
+    AdminClient,
+    AdminDone,
+    AdminLoad,
+    AdminMover,
+    AdminRights,
+    AdminRoot,
+    AdminSession,
+    AdminStatus,
+    AdminStored,
     Amount,
     AtRisk,
     Deliveries,
@@ -79,6 +88,15 @@ if TYPE_CHECKING:
 __all__ = [
     "EXITS",
     "FAULTS",
+    "AdminClient",
+    "AdminDone",
+    "AdminLoad",
+    "AdminMover",
+    "AdminRights",
+    "AdminRoot",
+    "AdminSession",
+    "AdminStatus",
+    "AdminStored",
     "Amount",
     "AtRisk",
     "BinaryNotFoundError",
@@ -137,6 +155,7 @@ __all__ = [
     "UnknownEvent",
     "UsageError",
     "Version",
+    "admin",
     "copy",
     "find_binary",
     "jobs",

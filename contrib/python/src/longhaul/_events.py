@@ -544,6 +544,114 @@ class JobSummary(Event):
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class AdminStored(Part):
+    """A count of what clients have stored, and its bounds."""
+
+    bytes: int = 0
+    bytes_max: Optional[int] = None
+    files: int = 0
+    files_max: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class AdminLoad(Part):
+    """The sessions of a daemon that run, and what they share."""
+
+    sessions: int = 0
+    sessions_max: int = 0
+    memory_bytes: int = 0
+    memory_max: int = 0
+    rate_per_s: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class AdminRoot(Part):
+    """A root of a daemon."""
+
+    name: str = ""
+    rate_per_s: Optional[int] = None
+    stored: Optional[AdminStored] = None
+
+
+@dataclass(frozen=True)
+class AdminMover(Part):
+    """The mover beside a daemon."""
+
+    movers: int = 0
+    shards_moving: int = 0
+    shards_ended: int = 0
+    files_failed: int = 0
+    bytes_moved: int = 0
+    fault: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class AdminStatus(Event):
+    """A daemon as a whole."""
+
+    version: str = ""
+    pid: int = 0
+    listen: Tuple[str, ...] = ()
+    key: str = ""
+    config: Optional[str] = None
+    seconds: float = 0.0
+    state: str = ""
+    drain_s: Optional[float] = None
+    load: AdminLoad = field(default_factory=AdminLoad)
+    roots: Tuple[AdminRoot, ...] = ()
+    clients: int = 0
+    mover: Optional[AdminMover] = None
+
+
+@dataclass(frozen=True)
+class AdminSession(Event):
+    """A session that runs at a daemon."""
+
+    session: str = ""
+    client: str = ""
+    peer: str = ""
+    what: str = ""
+    protect: str = ""
+    seconds: float = 0.0
+    files_committed: int = 0
+    files_failed: int = 0
+    bytes_committed: int = 0
+    bytes_moved: int = 0
+    bytes_per_s: int = 0
+    limited_by: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class AdminRights(Part):
+    """The rights of a client at one root."""
+
+    root: str = ""
+    rights: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AdminClient(Event):
+    """A client that may connect to a daemon."""
+
+    client: str = ""
+    key: str = ""
+    roots: Tuple[AdminRights, ...] = ()
+    bench: bool = False
+    rate_per_s: Optional[int] = None
+    sessions: Optional[int] = None
+    stored: Optional[AdminStored] = None
+
+
+@dataclass(frozen=True)
+class AdminDone(Event):
+    """A deed that a daemon was asked for is done."""
+
+    did: str = ""
+    sessions: int = 0
+    details: Tuple[str, ...] = ()
+
+
 TYPES: Dict[str, Type[Event]] = {
     "start": Start,
     "progress": Progress,
@@ -574,6 +682,10 @@ TYPES: Dict[str, Type[Event]] = {
     "job_mended": JobMended,
     "job_verified": JobVerified,
     "job_verify": JobVerify,
+    "admin_status": AdminStatus,
+    "admin_session": AdminSession,
+    "admin_client": AdminClient,
+    "admin_done": AdminDone,
     "summary": Summary,
 }
 
@@ -590,7 +702,7 @@ UNTYPED = (
     "sync",
     "warning",
 )
-UNTYPED_PREFIXES = ("admin_", "bench_", "manifest_", "set_")
+UNTYPED_PREFIXES = ("bench_", "manifest_", "set_")
 
 
 def parse(line: Union[bytes, str], summary: Type[Event] = Summary) -> Event:

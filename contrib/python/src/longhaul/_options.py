@@ -287,6 +287,12 @@ SITE: Dict[str, Option] = {
     "movers_out": Option("--movers-out", _text),
 }
 
+ADMIN: Dict[str, Option] = {"socket": Option("--socket", location), "config": Option("--config", location)}
+
+ADMIN_DRAIN: Dict[str, Option] = {**ADMIN, "deadline": Option("--deadline", _time), "end": Option("--end", None)}
+
+ADMIN_RATE: Dict[str, Option] = {**ADMIN, "client": Option("--client", _text), "root": Option("--root", _text)}
+
 WAIT: Dict[str, Option] = {**QUEUE, "max_time": Option("--max-time", _time)}
 
 WATCH: Dict[str, Option] = {**QUEUE, "every": Option("--every", _time)}
@@ -357,6 +363,10 @@ class Words:
         words = [location(place) for place in places]
         self.ssh = any(b":" in word.split(b"/", 1)[0] and not word.startswith(b"lh://") for word in words)
         self.words.extend(words)
+
+    def rate(self, rate: Optional[Rate]) -> None:
+        """Adds a rate, or that there is none."""
+        self.words += [b"--", b"none" if rate is None else _rate(rate)]
 
     def name(self, name: str) -> None:
         """Adds a name that is no location. It is not taken for an option."""

@@ -1,7 +1,8 @@
 """Transfers for asyncio: `longhaul.aio.push(...)`, `pull` and `copy`.
 
 In: what `longhaul.push` takes. Out: an `AsyncTransfer`: awaitable, an asynchronous iterable of
-events and an asynchronous context manager. `longhaul.aio.jobs` has campaigns. Must not know how a
+events and an asynchronous context manager. `longhaul.aio.jobs` has campaigns,
+and `longhaul.aio.admin` a daemon of this host. Must not know how a
 process is run.
 """
 
@@ -22,7 +23,7 @@ from .._transfer import Transfer
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-__all__ = ["AsyncRun", "AsyncTransfer", "copy", "jobs", "ls", "pull", "push"]
+__all__ = ["AsyncRun", "AsyncTransfer", "admin", "copy", "jobs", "ls", "pull", "push"]
 
 
 class AsyncRun(Generic[S]):
@@ -183,4 +184,4 @@ async def ls(
 
 
 # Behind the names that it uses.
-from . import jobs  # noqa: E402
+from . import admin, jobs  # noqa: E402
