@@ -8,6 +8,7 @@ mod dataset;
 mod fleet;
 mod hooks;
 mod leaders;
+mod links;
 mod mend;
 mod page;
 mod sent;
