@@ -8,6 +8,7 @@ mod dataset;
 mod fleet;
 mod hooks;
 mod leaders;
+mod links;
 mod mend;
 mod page;
 mod sent;
@@ -287,7 +288,7 @@ fn lists_for_movers_without_a_queue_have_each_file_once() {
 
 /// Puts a file beneath so many directories that its path is longer than one may be, and gives the
 /// first of them.
-fn plant_too_deep(top: &Path) -> PathBuf {
+pub(crate) fn plant_too_deep(top: &Path) -> PathBuf {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
     let name = "d".repeat(220);
     let mut at = openat(CWD, top, OFlags::DIRECTORY, Mode::empty()).unwrap();

@@ -122,6 +122,48 @@ fn lists_of_any_checksum_keep_it_and_are_compared_by_what_both_sides_have() {
 }
 
 #[test]
+fn bags_lists_of_adler32_and_lines_of_rucio_come_in_from_files_directories_and_standard_input() {
+    let host = Host::new();
+    plant(&host.path("bag/data"));
+    let in_bag = |program: &str| lines_of(program, &host.path("bag/data")).replace("  ", "  data/");
+    let shown = |sums: &str, list: &str| host.run(["manifest", "show", "--sums", sums, list]).succeed().stdout;
+    let import =
+        |format: &str, list: &str, out: &str| host.run(["manifest", "import", "--format", format, list, "-o", out]);
+
+    import("bagit", "bag", "none").fail(3);
+    for (program, sums) in [("md5sum", "md5"), ("sha256sum", "sha256")] {
+        files::write(host.path(format!("bag/manifest-{sums}.txt")), in_bag(program));
+    }
+    // Lists of the tags are none of the payload's.
+    files::write(host.path("bag/tagmanifest-md5.txt"), "no line of a list\n");
+    import("bagit", "bag", "both").succeed();
+    assert_eq!(String::from_utf8(shown("md5", "both")).unwrap(), in_bag("md5sum"));
+    assert_eq!(String::from_utf8(shown("sha256", "both")).unwrap(), in_bag("sha256sum"));
+    import("bagit", "bag/manifest-md5.txt", "one").succeed();
+    host.run(["manifest", "diff", "one", "both"]).succeed();
+    import("bagit", "bag/tagmanifest-md5.txt", "tags").fail(3);
+
+    // The checksums of no bytes and of "0123456789".
+    let adler = "00000001 empty\n0aff020e a-b\n";
+    fs::write(host.path("bag/data/a-b"), "0123456789").unwrap();
+    host.run(["manifest", "import", "--format", "adler32", "-", "-o", "adler"]).input(adler).succeed();
+    let made = ["manifest", "make", "bag/data", "--include", "/a-b", "--include", "/empty", "--exclude", "*"];
+    host.run(made).args(["--checksum", "adler32", "-o", "made"]).succeed();
+    host.run(["manifest", "diff", "adler", "made"]).succeed();
+    let rucio = concat!(
+        r#"{"scope":"mc23","name":"a-b","bytes":10,"adler32":"0aff020e","md5":"781e5e245d69b566979b86e28d23f2c7"}"#,
+        "\n",
+        r#"{"name":"/store/empty","bytes":0,"adler32":"00000001","state":"AVAILABLE"}"#,
+        "\n",
+    );
+    host.run(["manifest", "import", "--format", "rucio", "-", "-o", "rucio"]).input(rucio).succeed();
+    assert_eq!(String::from_utf8(shown("adler32", "rucio")).unwrap(), "0aff020e  mc23/a-b\n00000001  store/empty\n");
+    let wrong = rucio.replace("00000001", "0000001");
+    let refused = host.run(["manifest", "import", "--format", "rucio", "-", "-o", "wrong"]).input(wrong).fail(2);
+    assert!(refused.stderr.contains("line 2"), "{refused}");
+}
+
+#[test]
 fn what_a_transfer_kept_with_its_files_is_in_their_manifest_if_it_is_believed() {
     let host = Host::new();
     plant(&host.path("ds"));

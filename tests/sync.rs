@@ -9,6 +9,7 @@ use rustix::fs::FileType;
 use rustix::process::Signal;
 
 use crate::fixture::{Host, Outcome, Run, Site, files};
+use crate::jobs::plant_too_deep;
 
 /// A source, and a mirror of it in which `only` stands too.
 fn mirrored(only: &[&str]) -> Host {
@@ -172,6 +173,33 @@ fn a_plan_is_refused_where_the_source_is_doubtful() {
     host.run(["sync", "src/", "dst", "--delete", "apply", &"0".repeat(64)]).fail(2);
     host.run(["sync", "src/", "dst", "--delete", "now"]).fail(2);
     host.run(["sync", "src/", "host:data", "--delete", "plan"]).fail(2);
+}
+
+#[test]
+fn no_plan_is_made_of_a_list_with_gaps_at_either_end() {
+    let refused = |host: &Host, source: &str, of: &str| {
+        let plan = |rules: &[&str]| host.run(["sync", source, "dst", "--delete", "plan"]).args(rules);
+        let outcome = plan(&[]).fail(2);
+        assert!(
+            outcome.stderr.contains("1 name could not be read: no plan is made of a list with gaps"),
+            "{of}: {outcome}"
+        );
+        assert!(host.path("dst/only").exists());
+        // What is left out at both ends need not be read.
+        let planned = plan(&["--exclude", "/ddd*"]).succeed();
+        assert!(planned.stdout_text().contains("planned: only"), "{of}: {planned}");
+    };
+    for end in ["src", "dst"] {
+        let host = mirrored(&["only"]);
+        plant_too_deep(&host.path(end));
+        refused(&host, "src/", end);
+    }
+    let site = Site::new();
+    (0..20).for_each(|n| files::make(site.root().join(format!("ds/{n}")), n, 30));
+    site.client.run(["sync", &site.url("ds/"), "dst"]).succeed();
+    files::make(site.client.path("dst/only"), 1, 1);
+    plant_too_deep(&site.root().join("ds"));
+    refused(&site.client, &site.url("ds/"), "a daemon");
 }
 
 #[test]

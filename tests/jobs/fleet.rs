@@ -4,6 +4,7 @@
 //! the queue.
 
 mod kills;
+mod passwords;
 mod restore;
 mod signed;
 

@@ -7,11 +7,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use rustix::process::Signal;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
 use super::{PATIENCE, plant, queue};
@@ -24,18 +28,62 @@ fn server(answers: &'static [&'static str]) -> (String, Receiver<(String, Value)
     let (told, heard) = channel();
     thread::spawn(move || {
         for answer in answers {
-            let (stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(stream);
-            let mut head = String::new();
-            while !head.ends_with("\r\n\r\n") {
-                assert!(reader.read_line(&mut head).unwrap() > 0, "{head}");
+            told.send(hear(listener.accept().unwrap().0, answer).unwrap()).unwrap();
+        }
+    });
+    (url, heard)
+}
+
+/// Reads one request, and gives this answer.
+fn hear(stream: impl Read + Write, answer: &str) -> std::io::Result<(String, Value)> {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.expect("a length")];
+    reader.read_exact(&mut body)?;
+    write!(reader.get_mut(), "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n")?;
+    reader.get_mut().flush()?;
+    Ok((head, serde_json::from_slice(&body).unwrap()))
+}
+
+/// Has `openssl` make an authority, another one, and a certificate for `localhost` by the first.
+fn certificates(at: &Path) {
+    let made = |arguments: &str| {
+        let done = std::process::Command::new("openssl").args(arguments.split(' ')).current_dir(at).output().unwrap();
+        assert!(done.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    files::write(at.join("names"), "subjectAltName=DNS:localhost\n");
+    for name in ["authority", "other"] {
+        made(&format!("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.crt"));
+    }
+    made("req -newkey rsa:2048 -nodes -subj /CN=server -keyout server.key -out server.csr");
+    let signs = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names -out server.crt";
+    made(&format!("x509 -req -in server.csr {signs}"));
+}
+
+/// The same server with TLS, by a certificate for `localhost`. Connections that come to nothing
+/// are no requests.
+fn private_server(at: &Path) -> (String, Receiver<(String, Value)>) {
+    let chain = CertificateDer::pem_file_iter(at.join("server.crt")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(at.join("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}/told", listener.local_addr().unwrap().port());
+    let (told, heard) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let session = ServerConnection::new(config.clone()).unwrap();
+            let Ok(one) = hear(StreamOwned::new(session, stream.unwrap()), "200 OK") else { continue };
+            if told.send(one).is_err() {
+                return;
             }
-            let length =
-                head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
-            let mut body = vec![0; length.expect("a length")];
-            reader.read_exact(&mut body).unwrap();
-            told.send((head, serde_json::from_slice(&body).unwrap())).unwrap();
-            write!(reader.get_mut(), "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").unwrap();
         }
     });
     (url, heard)
@@ -107,6 +155,44 @@ fn a_program_and_a_server_are_told_of_shards_and_of_the_end_of_a_campaign() {
     assert_eq!((&body["event"], &body["hook"]), (&"campaign".into(), &"chat".into()));
     let none = String::new;
     assert_eq!(shown(&host, "all"), [("tell".to_owned(), 0, 0, none()), ("chat".to_owned(), 0, 0, none())]);
+}
+
+#[test]
+fn a_server_with_tls_is_told_if_an_authority_vouches_for_it_and_no_other_one_is() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    certificates(&host.path(""));
+    let (url, heard) = private_server(&host.path(""));
+    // The certificate is one for `localhost`.
+    let address = url.replace("localhost", "127.0.0.1");
+    let hook =
+        |name: &str, url: &str, more: &str| format!("[[hook]]\nname = '{name}'\nurl = '{url}'\ntries = 1\n{more}\n");
+    let by = |name: &str| format!("authorities = '{}'", host.path(name).display());
+    let texts = [
+        hook("known", &url, &by("authority.crt")),
+        hook("other", &url, &by("other.crt")),
+        hook("strange", &url, ""),
+        hook("named", &address, &by("authority.crt")),
+        hook("none", &url, &by("nothing.crt")),
+    ];
+    write_hooks(&host, &texts.concat());
+    let hooks = ["known", "other", "strange", "named", "none"].map(|name| format!("--hook={name}:campaign"));
+    host.run(["job", "add", "--name", "all", "ds", "to"]).args(&hooks).succeed();
+    host.run(["job", "plan", "all"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    let (head, body) = heard.recv_timeout(PATIENCE).unwrap();
+    assert!(head.starts_with("POST /told HTTP/1.1\r\n"), "{head}");
+    assert_eq!((&body["event"], &body["hook"]), (&"campaign".into(), &"known".into()));
+    let shown = shown(&host, "all");
+    let ends: Vec<_> = shown.iter().map(|(name, waiting, given_up, _)| (name.as_str(), *waiting, *given_up)).collect();
+    assert_eq!(
+        ends,
+        [("known", 0, 0), ("other", 0, 1), ("strange", 0, 1), ("named", 0, 1), ("none", 0, 1)],
+        "{shown:?}"
+    );
+    assert!(shown[1..4].iter().all(|(.., why)| why.contains("certificate")), "{shown:?}");
+    assert!(shown[4].3.contains("nothing.crt"), "{shown:?}");
+    assert!(heard.try_recv().is_err(), "nothing was told to a server for which nobody vouches");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::error::ErrorKind;
 use crate::kernel::{Call, InodeId, Interposer, Passage};
 
 mod campaign;
+mod renames;
 
 /// A system in which every call fails that changes anything, once so many were made.
 #[derive(Debug)]

@@ -272,7 +272,8 @@ fn whole(sealed: Sealed) -> Result<Sealed, Fault> {
     match sealed.head().omitted {
         0 => Ok(sealed),
         omitted => {
-            let message = format_args!("{omitted} names could not be read: no plan is made of a list with gaps");
+            let names = if omitted == 1 { "1 name".to_owned() } else { format!("{omitted} names") };
+            let message = format_args!("{names} could not be read: no plan is made of a list with gaps");
             Err(refused(message, "mend what was said above, or leave those names out with --exclude"))
         }
     }
