@@ -47,7 +47,7 @@ pub(crate) fn copy(source: &Path, dir: &Path) -> Result<Sides> {
 /// The one file of a source.
 fn open(tree: &FsSource) -> Result<(Entry, Arc<SourceFile>)> {
     let (filter, mut found) = (Filter::default(), None);
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+    let what = ScanRequest::of_all(&filter, Preserve::default());
     tree.scan(&what, &mut |one| {
         found = Some(one);
         ControlFlow::Break(())

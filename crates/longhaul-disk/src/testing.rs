@@ -106,7 +106,7 @@ pub(crate) fn write(
 pub(crate) fn scan(source: &dyn SourceTree, filter: &Filter, files_from: Option<Vec<RelPath>>) -> Vec<Scanned> {
     let mut found = Vec::new();
     let files_from = files_from.map(|names| Arc::new(PathList::new(&names)));
-    let what = ScanRequest { filter, preserve: Preserve::default(), files_from, names: Arc::default() };
+    let what = ScanRequest { files_from, ..ScanRequest::of_all(filter, Preserve::default()) };
     source.scan(&what, &mut |one| {
         found.push(one);
         ControlFlow::Continue(())

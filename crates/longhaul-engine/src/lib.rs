@@ -72,7 +72,7 @@ pub use client::list::{
 pub use client::reading::{FarReading, FoundThing};
 pub use client::removal::{FarName, FarRemoval};
 pub use client::sets::{SetFind, rebalance_set, rebuild_set, replace_target, survey_bodies, verify_set, walk_set};
-pub use client::{CLAIM_GRANT_TIME, CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into};
+pub use client::{CampaignFiles, Deliveries, Observers, commit_dataset, run, run_between, run_into, shard_grant_time};
 pub use cpu::Stage;
 pub use daemon::{
     AuditDeed, AuditLog, AuditLost, AuditRecord, AuditWho, Bounds, Broker, BrokerAnswer, BrokerRequest, Changes,

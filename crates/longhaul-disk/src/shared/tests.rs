@@ -26,7 +26,7 @@ fn noise(seed: usize, len: usize) -> Vec<u8> {
 /// The regular files that a scan of the tree finds.
 fn found(tree: &dyn SourceTree) -> Vec<(Entry, SourceRef, Identity)> {
     let filter = Filter::default();
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+    let what = ScanRequest::of_all(&filter, Preserve::default());
     let mut files = Vec::new();
     tree.scan(&what, &mut |scanned| {
         if let Scanned::Entry { entry, source, identity } = scanned

@@ -48,6 +48,23 @@ pub struct ScanRequest<'a> {
     pub files_from: Option<Arc<PathList>>,
     /// The memory of files with several names.
     pub names: Arc<NamesMemory>,
+    /// Names of files: a directory that stands under one of them is told with its end, and not
+    /// read. A tree that is no directory of this host may read it all the same. `None`: there are
+    /// none such.
+    pub files: Option<&'a dyn FileNames>,
+}
+
+impl<'a> ScanRequest<'a> {
+    /// The scan of everything that the filter lets through.
+    pub fn of_all(filter: &'a Filter, preserve: Preserve) -> ScanRequest<'a> {
+        ScanRequest { filter, preserve, files_from: None, names: Arc::default(), files: None }
+    }
+}
+
+/// The names under which files are meant, and no directories.
+pub trait FileNames: std::fmt::Debug {
+    /// Whether a file is meant by the entry at this path.
+    fn has(&self, path: &RelPath) -> bool;
 }
 
 /// The place of an entry at its source, which [`SourceTree::open`] needs. It has a meaning only to

@@ -125,12 +125,7 @@ mod tests {
         };
         let rule = |pattern: &&str| Rule { kind: RuleKind::Exclude, pattern: (*pattern).into() };
         let filter = Filter::new(exclude.iter().map(rule).collect()).expect("rules");
-        let what = ScanRequest {
-            filter: &filter,
-            preserve: Preserve::default(),
-            files_from: None,
-            names: std::sync::Arc::default(),
-        };
+        let what = ScanRequest::of_all(&filter, Preserve::default());
         let source = FsSource::open(sources.iter().map(spec).collect(), DirectMode::Auto);
         source.same_name_among(&what, hashes_max)
     }

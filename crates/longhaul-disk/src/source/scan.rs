@@ -338,7 +338,10 @@ impl<'s> Scan<'s> {
                     Medium::Rotating => NameOrder::Inode,
                     Medium::Flash | Medium::Unknown => NameOrder::Listed,
                 };
-                let (reading, names, next, ended, seen) = (0, Vec::new(), 0, false, HashSet::new());
+                let is_file_meant = self.what.files.is_some_and(|files| files.has(&path));
+                // It is over at once then, on each target.
+                let (reading, ended) = if is_file_meant { (open.len() - 1, true) } else { (0, false) };
+                let (names, next, seen) = (Vec::new(), 0, HashSet::new());
                 self.stack.push(Level { dirs: open, reading, seen, path, stat: *stat, names, next, ended, order });
                 ControlFlow::Continue(())
             }

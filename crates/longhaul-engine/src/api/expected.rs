@@ -123,6 +123,15 @@ impl ExpectedFiles {
         Err(Fault::new(FaultCode::Changed, Blame::Peer, message).about(entry.path.escaped()))
     }
 
+    /// The bytes of the largest file that is expected. 0 if none is, or links alone.
+    pub fn largest(&self) -> u64 {
+        let bytes = |file: &ExpectedFile| match file {
+            ExpectedFile::File { bytes, .. } => *bytes,
+            ExpectedFile::Link => 0,
+        };
+        self.files.values().map(bytes).max().unwrap_or(0)
+    }
+
     /// The file that is expected under a name. `None`: any.
     pub(crate) fn of(&self, path: &RelPath) -> Option<&ExpectedFile> {
         self.files.get(path)

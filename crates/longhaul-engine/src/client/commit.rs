@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn each_directory_of_a_list_begins_once_and_ends_behind_what_lies_in_it() {
         let list = Arc::new(ListedPaths(&["a", "d-x", "d/e/f", "d/e/g", "d/h", "z/y/x"]));
-        let (filter, names) = (Filter::default(), Arc::default());
-        let request = ScanRequest { filter: &filter, preserve: Preserve::NOTHING, files_from: None, names };
+        let filter = Filter::default();
+        let request = ScanRequest::of_all(&filter, Preserve::NOTHING);
         let (mut said, mut failed) = (Vec::new(), 0);
         ListedSource { list }.scan(&request, &mut |found| {
             match found {

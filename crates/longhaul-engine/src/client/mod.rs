@@ -45,7 +45,7 @@ pub(crate) mod wish;
 
 pub use commit::{CampaignFiles, commit_dataset};
 pub(crate) use connect::connect;
-pub use order::CLAIM_GRANT_TIME;
+pub use order::shard_grant_time;
 pub(crate) use publishing::Publishing;
 pub use several::Deliveries;
 pub(crate) use source_reading::SourceReading;

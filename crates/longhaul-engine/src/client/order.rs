@@ -116,7 +116,10 @@ impl Run {
         // A source sends a shard by its grant alone. One that says something now and then would
         // else keep the shard, and its place at the mover, for ever.
         let is_sent_shard = asked.dialler == Dialler::Source && self.reading.expected.is_some();
-        let over = is_sent_shard.then(|| tokio::time::Instant::now() + SENT_SHARD_TIME_MAX);
+        let over = is_sent_shard.then(|| {
+            let granted = shard_grant_time(self.reading.expected.as_deref());
+            tokio::time::Instant::now() + granted + BEHIND_SENT_SHARD_MAX
+        });
         self.follow((control.reader, control.writer), id, (asked.following, over)).await
     }
 
@@ -313,23 +316,37 @@ impl Run {
 /// mover has a claim, or files that are expected where the destination keeps no claims, and what
 /// its grant lends should not outlive the shard's lease by long: it may be cancelled, or lost to
 /// another mover, which signs a grant of its own.
-const fn grant_seconds(claim: Option<&ShardClaim>, expected: Option<&ExpectedFiles>) -> u64 {
+fn grant_seconds(claim: Option<&ShardClaim>, expected: Option<&ExpectedFiles>) -> u64 {
     match (claim, expected) {
         (None, None) => GRANT_SECONDS_MAX,
-        _ => CLAIM_GRANT_TIME.as_secs(),
+        _ => shard_grant_time(expected).as_secs(),
     }
 }
 
-/// The time for which the grant of an order by a claim is good. An order that lasts longer goes on,
-/// and ends as lost if its link breaks then, or where the source sends, when the destination ends
-/// its session: whoever gives the next one by the same claim goes on where it ended. A shorter time
-/// would end more orders so, and a longer one lends for longer.
-pub const CLAIM_GRANT_TIME: Duration = Duration::from_secs(3600);
-/// The time after which nothing can come of an order to send a shard, though the daemon speaks: the
-/// destination ends the last session of its grant by then, even if its clock is behind this one by
-/// as much as it may be, and admits none later.
-const SENT_SHARD_TIME_MAX: Duration =
-    Duration::from_secs(CLAIM_GRANT_TIME.as_secs() + 2 * GRANT_SKEW_SECONDS + ORDER_SILENCE_MAX.as_secs());
+/// The time for which the grant of an order is good that moves files of a shard, of which these are
+/// expected (`None`: nothing is known of them). It is an hour, and the time in which the largest of
+/// them is read twice at 100 MB/s, but no more than the day that any grant may last: what is
+/// compared, or continued, is read before it is sent, and begins anew with each grant.
+///
+/// An order that lasts longer goes on, and ends as lost if its link breaks then, or where the
+/// source sends, when the destination ends its session: whoever gives the next one by the same
+/// claim goes on where it ended. A shorter time would end more orders so, and a longer one lends
+/// for longer.
+pub fn shard_grant_time(expected: Option<&ExpectedFiles>) -> Duration {
+    let reading = 2 * (expected.map_or(0, ExpectedFiles::largest) / READ_PER_S_MIN);
+    SHARD_GRANT_TIME_MIN.saturating_add(Duration::from_secs(reading)).min(Duration::from_secs(GRANT_SECONDS_MAX))
+}
+
+/// The time for which the grant of a shard of small files is good.
+const SHARD_GRANT_TIME_MIN: Duration = Duration::from_secs(3600);
+/// Bytes of a large file that a host reads in a second, if it is slow. A busy file system that many
+/// share gives about so much to one reader, and so does one rotating disk. A host with half of it
+/// still compares a file in time, as that reads it once.
+const READ_PER_S_MIN: u64 = 100_000_000;
+/// The time behind that of its grant after which nothing can come of an order to send a shard,
+/// though the daemon speaks: the destination ends the last session of the grant by then, even if
+/// its clock is behind this one by as much as it may be, and admits none later.
+const BEHIND_SENT_SHARD_MAX: Duration = Duration::from_secs(2 * GRANT_SKEW_SECONDS + ORDER_SILENCE_MAX.as_secs());
 
 /// Refuses every answer but that the order of this name goes on at the daemon.
 fn need_taken(answer: Message, id: [u8; 16]) -> Result<(), Fault> {
@@ -348,15 +365,15 @@ fn only_daemons() -> Fault {
     Fault::new(FaultCode::Usage, Blame::Local, why).hint(hint::Program::PullThenPush)
 }
 
-const _: () = assert!(CLAIM_GRANT_TIME.as_secs() <= GRANT_SECONDS_MAX);
-
 #[cfg(test)]
 mod tests {
     mod settings;
 
+    use longhaul_core::RelPath;
     use longhaul_proto::wire::message::OrderTaken;
 
     use super::*;
+    use crate::api::ExpectedFile;
     use crate::session::handshake::tests::welcome;
 
     #[test]
@@ -365,6 +382,25 @@ mod tests {
         assert_eq!((grant_seconds(Some(&claim), None), grant_seconds(None, None)), (3600, 86_400));
         let expected = ExpectedFiles::default();
         assert_eq!(grant_seconds(None, Some(&expected)), 3600, "a shard whose destination keeps no claims");
+    }
+
+    #[test]
+    fn the_grant_of_a_shard_lasts_until_its_largest_file_can_have_been_read_twice_and_a_day_at_most() {
+        let file = |name: &str, bytes| (RelPath::new(name).expect("valid"), ExpectedFile::File { bytes, mtime: None });
+        let link = (RelPath::new("link").expect("valid"), ExpectedFile::Link);
+        let lasts = |bytes| {
+            let files = [file("a", 1000), file("b", bytes), file("c", 50_000_000), link.clone()];
+            shard_grant_time(Some(&files.into_iter().collect())).as_secs()
+        };
+        assert_eq!((shard_grant_time(None).as_secs(), lasts(0), lasts(90_000_000)), (3600, 3600, 3600));
+        assert_eq!(lasts(360_000_000_000), 3600 + 7200);
+        assert_eq!(lasts(4_000_000_000_000), 3600 + 80_000, "read twice in 22 hours");
+        for bytes in [5_000_000_000_000, u64::MAX] {
+            assert_eq!(lasts(bytes), GRANT_SECONDS_MAX, "{bytes}");
+        }
+        let claim = ShardClaim { campaign: [1; 16], shard: 2, fence: 3, id: [4; 16] };
+        let expected = [file("a", u64::MAX)].into_iter().collect();
+        assert_eq!(grant_seconds(Some(&claim), Some(&expected)), GRANT_SECONDS_MAX);
     }
 
     #[test]

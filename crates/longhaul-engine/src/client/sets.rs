@@ -74,20 +74,18 @@ pub fn walk_set(
     let source = FsSource::beneath(vec![(set.clone(), path.clone(), true)], DirectMode::Buffered);
     let filter = Filter::default();
     let preserve = Preserve { links: true, ..Preserve::default() };
-    source.scan(&ScanRequest { filter: &filter, preserve, files_from: None, names: Arc::default() }, &mut |scanned| {
-        match scanned {
-            Scanned::Entry { entry, source: at, .. } => {
-                let bytes = match &entry.kind {
-                    EntryKind::File { len, .. } => *len,
-                    EntryKind::Symlink { target } => target.len() as u64,
-                    _ => return ControlFlow::Continue(()),
-                };
-                let Ok(path) = path.concat(&entry.path) else { return ControlFlow::Continue(()) };
-                sink(SetFind::File { path, target: source.target_of(&at).0, bytes })
-            }
-            Scanned::Failed { error, .. } => sink(SetFind::Wrong(error.fault())),
-            Scanned::Skipped { .. } | Scanned::Reserved { .. } => ControlFlow::Continue(()),
+    source.scan(&ScanRequest::of_all(&filter, preserve), &mut |scanned| match scanned {
+        Scanned::Entry { entry, source: at, .. } => {
+            let bytes = match &entry.kind {
+                EntryKind::File { len, .. } => *len,
+                EntryKind::Symlink { target } => target.len() as u64,
+                _ => return ControlFlow::Continue(()),
+            };
+            let Ok(path) = path.concat(&entry.path) else { return ControlFlow::Continue(()) };
+            sink(SetFind::File { path, target: source.target_of(&at).0, bytes })
         }
+        Scanned::Failed { error, .. } => sink(SetFind::Wrong(error.fault())),
+        Scanned::Skipped { .. } | Scanned::Reserved { .. } => ControlFlow::Continue(()),
     });
     Ok(())
 }

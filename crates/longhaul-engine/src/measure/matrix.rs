@@ -84,12 +84,8 @@ pub async fn bench_cell(cell: CellRun, settings: Settings, stop: Stop) -> CellRe
 pub fn io_mode(path: &Path, direct: DirectMode) -> Result<IoMode, Fault> {
     let tree = place::local_source(&[LocalSource::named(path)], direct)?;
     let mut mode = None;
-    let request = ScanRequest {
-        filter: &Filter::default(),
-        preserve: Preserve::default(),
-        files_from: None,
-        names: Arc::default(),
-    };
+    let filter = Filter::default();
+    let request = ScanRequest::of_all(&filter, Preserve::default());
     tree.scan(&request, &mut |scanned| {
         mode = Some(match scanned {
             Scanned::Entry { source, identity, .. } => {

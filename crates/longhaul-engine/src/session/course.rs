@@ -110,12 +110,7 @@ impl ScanWish {
 
     /// The request that a source takes.
     pub(crate) fn request(&self) -> ScanRequest<'_> {
-        ScanRequest {
-            filter: &self.filter,
-            preserve: self.preserve,
-            files_from: self.names.clone(),
-            names: Arc::default(),
-        }
+        ScanRequest { files_from: self.names.clone(), ..ScanRequest::of_all(&self.filter, self.preserve) }
     }
 }
 

@@ -2,15 +2,18 @@
 //! sent.
 //!
 //! In: another source, and a list. Out: the same entries, where a file that is not the one in the
-//! list has failed, and a directory under its name too, of whose content nothing is told. A file
-//! that changes behind the scan is found when it is opened, by the source itself: it asks for the
-//! version that the scan saw. Reads nothing itself.
+//! list has failed, and a directory under its name too, of whose content nothing is told. The source
+//! is asked to leave that content unread: it may be a tree of any size, and whoever waits for the
+//! scan is not heard while nothing is told. A file that changes behind the scan is found when it is
+//! opened, by the source itself: it asks for the version that the scan saw. Reads nothing itself.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_core::{EntryKind, Losses};
-use longhaul_disk::{DiskError, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree};
+use longhaul_core::{EntryKind, Losses, RelPath};
+use longhaul_disk::{
+    DiskError, FileNames, Identity, ScanRequest, Scanned, SmallFile, SourceFile, SourceRef, SourceTree,
+};
 
 use crate::api::{ExpectedFiles, FileDifference};
 
@@ -54,9 +57,16 @@ impl ExpectedSource {
     }
 }
 
+impl FileNames for ExpectedFiles {
+    fn has(&self, path: &RelPath) -> bool {
+        self.of(path).is_some()
+    }
+}
+
 impl SourceTree for ExpectedSource {
     fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
-        self.tree.scan(what, &mut |found| match self.judged(found) {
+        let what = ScanRequest { files: Some(&*self.expected), ..what.clone() };
+        self.tree.scan(&what, &mut |found| match self.judged(found) {
             Some(found) => sink(found),
             None => ControlFlow::Continue(()),
         });
@@ -84,27 +94,60 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "the test makes the files that are scanned")]
 
     use std::path::Path;
+    use std::sync::Mutex;
 
-    use longhaul_core::{Filter, Mtime, Preserve, RelPath};
+    use longhaul_core::{Filter, Mtime, PathList, Preserve};
     use longhaul_disk::{DirectMode, FsSource, SourceSpec};
 
     use super::*;
     use crate::api::ExpectedFile;
 
-    /// All that a scan tells of a directory of which these files are expected.
-    fn finds(dir: &Path, expected: ExpectedFiles) -> Vec<Scanned> {
-        let spec = SourceSpec { path: dir.to_owned(), contents: true };
-        let tree = Arc::new(FsSource::open(vec![spec], DirectMode::Auto));
+    /// A directory that notes each entry which a scan of it finds.
+    struct Noting {
+        tree: FsSource,
+        found: Mutex<Vec<String>>,
+    }
+
+    impl Noting {
+        fn dir(dir: &Path) -> Arc<Noting> {
+            let spec = SourceSpec { path: dir.to_owned(), contents: true };
+            Arc::new(Noting { tree: FsSource::open(vec![spec], DirectMode::Auto), found: Mutex::default() })
+        }
+    }
+
+    impl SourceTree for Noting {
+        fn scan(&self, what: &ScanRequest<'_>, sink: &mut dyn FnMut(Scanned) -> ControlFlow<()>) {
+            self.tree.scan(what, &mut |found| {
+                if let Scanned::Entry { entry, .. } = &found {
+                    self.found.lock().expect("a lock").push(entry.path.escaped().to_string());
+                }
+                sink(found)
+            });
+        }
+
+        fn open(&self, at: &SourceRef, expect: &Identity) -> Result<Arc<SourceFile>, DiskError> {
+            self.tree.open(at, expect)
+        }
+    }
+
+    /// All that a scan of these names, or of everything, tells of a tree of which these files are
+    /// expected.
+    fn finds_of(tree: Arc<dyn SourceTree>, expected: ExpectedFiles, names: Option<&[RelPath]>) -> Vec<Scanned> {
         let tree = ExpectedSource::over(tree, Some(Arc::new(expected)));
         let filter = Filter::default();
-        let request =
-            ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+        let files_from = names.map(|names| Arc::new(PathList::new(names)));
+        let request = ScanRequest { files_from, ..ScanRequest::of_all(&filter, Preserve::default()) };
         let mut finds = Vec::new();
         tree.scan(&request, &mut |found| {
             finds.push(found);
             ControlFlow::Continue(())
         });
         finds
+    }
+
+    /// All that a scan tells of a directory of which these files are expected.
+    fn finds(dir: &Path, expected: ExpectedFiles) -> Vec<Scanned> {
+        finds_of(Noting::dir(dir), expected, None)
     }
 
     #[test]
@@ -155,5 +198,29 @@ mod tests {
         }
         told.sort();
         assert_eq!(told, ["f failed", "g sent"]);
+    }
+
+    #[test]
+    fn a_directory_under_the_name_of_a_listed_file_is_not_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(dir.path().join("d/f/deep")).expect("made");
+        ["d/f/x", "d/f/deep/y", "d/g"]
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), b"abc").expect("written"));
+        let names = ["d/f", "d/g"].map(|name| RelPath::new(name).expect("valid"));
+        let expected =
+            || names.iter().map(|name| (name.clone(), ExpectedFile::File { bytes: 3, mtime: None })).collect();
+        for asked in [Some(&names[..]), None] {
+            let tree = Noting::dir(dir.path());
+            let told = finds_of(tree.clone(), expected(), asked);
+            let failed = told.iter().filter_map(|found| match found {
+                Scanned::Failed { path, error } => Some((path, error.fault().code)),
+                _ => None,
+            });
+            assert_eq!(failed.collect::<Vec<_>>(), [(&names[0], longhaul_core::FaultCode::Changed)]);
+            let mut found = std::mem::take(&mut *tree.found.lock().expect("a lock"));
+            found.sort();
+            assert_eq!(found, [".", ".", "d", "d", "d/f", "d/f", "d/g"], "each directory begins and ends");
+        }
     }
 }

@@ -258,12 +258,8 @@ pub(super) mod tests {
 
     fn origin() -> Arc<Origin> {
         let mut origin = None;
-        let what = ScanRequest {
-            filter: &Filter::default(),
-            preserve: Preserve::default(),
-            files_from: None,
-            names: Arc::default(),
-        };
+        let filter = Filter::default();
+        let what = ScanRequest::of_all(&filter, Preserve::default());
         VoidSource { len: 1 << 30, files: 1 }.scan(&what, &mut |scanned| {
             if let Scanned::Entry { source, identity, .. } = scanned {
                 origin = Some(Origin { at: source, identity, sparse: false });

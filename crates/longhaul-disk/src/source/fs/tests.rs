@@ -9,6 +9,7 @@ use longhaul_core::{EntryKind, Preserve};
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::source::FileNames;
 use crate::sysfs::Sysfs;
 use crate::testing::{content, find, path, scan, source_of};
 use crate::tree::Tree;
@@ -137,12 +138,8 @@ fn links_are_sent_as_links_or_skipped_and_followed_only_with_a_slash() {
     assert_eq!(lines(&scan(&as_link, &all(), None)), ["to-d -> d"]);
     let followed = scan(&source_of(&dir.path().join("to-d"), DirectMode::Auto), &all(), None);
     assert!(lines(&followed).contains(&"f 10".to_owned()));
-    let what = ScanRequest {
-        filter: &all(),
-        preserve: Preserve { links: false, ..Preserve::default() },
-        files_from: None,
-        names: Arc::default(),
-    };
+    let filter = all();
+    let what = ScanRequest::of_all(&filter, Preserve { links: false, ..Preserve::default() });
     let mut skipped = Vec::new();
     as_link.scan(&what, &mut |one| {
         skipped.push(one);
@@ -241,12 +238,45 @@ fn a_scan_breaks_off_where_its_sink_does() {
     let dir = sample();
     let mut seen = 0;
     let filter = all();
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+    let what = ScanRequest::of_all(&filter, Preserve::default());
     source_of(dir.path(), DirectMode::Auto).scan(&what, &mut |_| {
         seen += 1;
         if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert_eq!(seen, 3);
+}
+
+#[test]
+fn a_directory_under_the_name_of_a_file_is_told_and_not_read() {
+    #[derive(Debug)]
+    struct One(RelPath);
+
+    impl FileNames for One {
+        fn has(&self, at: &RelPath) -> bool {
+            *at == self.0
+        }
+    }
+
+    let (dir, other) = (sample(), tempfile::tempdir().expect("tempdir"));
+    std::fs::create_dir_all(other.path().join("d/sub")).expect("dirs");
+    std::fs::write(other.path().join("d/sub/h"), b"").expect("file");
+    let trees = [&dir, &other].map(|dir| Tree::open(&dir.path().join("d")).expect("tree"));
+    let set = TargetSet::together(trees.into_iter());
+    let set = FsSource::beneath(vec![(set, RelPath::root(), true)], DirectMode::Auto);
+    for source in [source_of(&dir.path().join("d"), DirectMode::Auto), set] {
+        let (filter, file) = (all(), One(path("sub")));
+        let what = ScanRequest { files: Some(&file), ..ScanRequest::of_all(&filter, Preserve::default()) };
+        let mut found = Vec::new();
+        source.scan(&what, &mut |one| {
+            found.push(one);
+            ControlFlow::Continue(())
+        });
+        assert_nested(&found);
+        assert_eq!(
+            sorted(&found),
+            [". (", ". )", "f 10", "link -> /etc/passwd", "pipe skipped fifo", "sub (", "sub )"]
+        );
+    }
 }
 
 #[test]
@@ -447,7 +477,7 @@ fn a_directory_that_is_made_on_another_target_in_mid_scan_is_sent_all_the_same()
     let trees = tops.iter().map(|top| Tree::open(top).expect("tree"));
     let source = FsSource::beneath(vec![(TargetSet::together(trees), RelPath::root(), true)], DirectMode::Auto);
     let filter = all();
-    let what = ScanRequest { filter: &filter, preserve: Preserve::default(), files_from: None, names: Arc::default() };
+    let what = ScanRequest::of_all(&filter, Preserve::default());
     let mut found = Vec::new();
     source.scan(&what, &mut |scanned| {
         let Scanned::Entry { entry, .. } = scanned else { panic!("{scanned:?}") };

@@ -325,8 +325,8 @@ fn an_order_whose_grant_has_expired_ends_as_one_whose_link_was_lost() {
         ends(FaultCode::Denied, 0, 1001),
         ends(FaultCode::NoSpace, 1, 1001),
         ends(FaultCode::Interrupted, 1, 1001),
-        // By this code the other daemon ends a session with its grant each hour. Its clock may be
-        // ahead of this one.
+        // By this code the other daemon ends a session with its grant. Its clock may be ahead of
+        // this one.
         ends(FaultCode::TimedOut, 1, 1061),
         ends(FaultCode::TimedOut, 1, 1000 - 2 * GRANT_SKEW_SECONDS + 1),
         ends(FaultCode::TimedOut, 1, 1000 - 2 * GRANT_SKEW_SECONDS),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::hint::{Daemon, Hint};
 use longhaul_core::{Author, Blame, Fault, FaultCode};
-use longhaul_engine::{CLAIM_GRANT_TIME, Job, JobDestination, JobSource, Reach};
+use longhaul_engine::{Job, JobDestination, JobSource, Reach, shard_grant_time};
 use longhaul_jobs::queue::BreakPlace;
 use longhaul_jobs::{Treatment, treatment};
 
@@ -48,15 +48,16 @@ fn is_of_grant(fault: &Fault) -> bool {
     fault.code == FaultCode::Denied && fault.hint == Some(Hint::Daemon(Daemon::SignAnotherGrant))
 }
 
-/// Whether a fault ended an order that had outlasted its grant. The daemon that carries it out may
-/// not dial again by that, and the next order, by the same claim, has another one. It is the normal
-/// end of a long shard that the source sends: its destination ends the session, and says that the
-/// time is over, or where the clocks of the hosts differ, that the grant is not good any more. It
-/// cannot be asked for again and again: each has lasted nearly as long as its grant is good.
+/// Whether a fault ended an order, given as this job with the files that it expects, that had
+/// outlasted its grant. The daemon that carries it out may not dial again by that, and the next
+/// order, by the same claim, has another one. It is the normal end of a long shard that the source
+/// sends: its destination ends the session, and says that the time is over, or where the clocks of
+/// the hosts differ, that the grant is not good any more. It cannot be asked for again and again:
+/// each has lasted nearly as long as its grant is good.
 pub(super) fn has_outlasted_grant(job: &Job, fault: &Fault, lasted: Duration) -> bool {
     let is_order = matches!((&job.from, &job.to), (JobSource::Remote(..), JobDestination::Remote(..)));
     let is_of_time = matches!(fault.code, FaultCode::Lost | FaultCode::TimedOut) || is_of_grant(fault);
-    is_order && is_of_time && lasted >= CLAIM_GRANT_TIME - CLOCKS_DIFFER_MAX
+    is_order && is_of_time && lasted >= shard_grant_time(job.expected.as_deref()).saturating_sub(CLOCKS_DIFFER_MAX)
 }
 
 /// The code by which a fault that ended a transfer is treated.
@@ -74,8 +75,10 @@ const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use longhaul_core::{RelPath, Word};
-    use longhaul_engine::{LocalDest, LocalSource, Reach, RemotePath};
+    use longhaul_engine::{ExpectedFile, LocalDest, LocalSource, Reach, RemotePath};
 
     use super::*;
 
@@ -135,10 +138,14 @@ mod tests {
         let push = Job::push(vec![LocalSource::contents("/from")], reach(), path());
         let fault = |code| Fault::new(code, Blame::Path, "x");
         let of_grant = || fault(FaultCode::Denied).hint(Daemon::SignAnotherGrant).seen_from_afar();
-        let over = CLAIM_GRANT_TIME - CLOCKS_DIFFER_MAX;
+        let granted = shard_grant_time(None);
+        let over = granted - CLOCKS_DIFFER_MAX;
         let before = over - Duration::from_secs(1);
+        let large = [(RelPath::new("f").unwrap(), ExpectedFile::File { bytes: 1 << 40, mtime: None })];
+        let order_of_large = Job { expected: Some(Arc::new(large.into_iter().collect())), ..order.clone() };
+        let over_of_large = shard_grant_time(order_of_large.expected.as_deref()) - CLOCKS_DIFFER_MAX;
         for (job, fault, lasted, goes_on) in [
-            (&order, fault(FaultCode::Lost), CLAIM_GRANT_TIME, true),
+            (&order, fault(FaultCode::Lost), granted, true),
             (&order, fault(FaultCode::Lost), over, true),
             // Its daemon has dialled again for as long as it was to.
             (&order, fault(FaultCode::Lost), before, false),
@@ -148,9 +155,13 @@ mod tests {
             // The source's clock is behind, so that it has dialled again.
             (&order, of_grant(), over, true),
             (&order, of_grant(), before, false),
-            (&order, fault(FaultCode::Denied), CLAIM_GRANT_TIME, false),
-            (&order, fault(FaultCode::NoSpace), CLAIM_GRANT_TIME, false),
-            (&push, fault(FaultCode::Lost), CLAIM_GRANT_TIME, false),
+            (&order, fault(FaultCode::Denied), granted, false),
+            (&order, fault(FaultCode::NoSpace), granted, false),
+            (&push, fault(FaultCode::Lost), granted, false),
+            // Its grant is still good, as it has a file that is long read.
+            (&order_of_large, fault(FaultCode::Lost), granted, false),
+            (&order_of_large, fault(FaultCode::Lost), over_of_large - Duration::from_secs(1), false),
+            (&order_of_large, fault(FaultCode::TimedOut), over_of_large, true),
         ] {
             assert_eq!(has_outlasted_grant(job, &fault, lasted), goes_on, "{fault:?} {lasted:?}");
         }

@@ -8,7 +8,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath, ShardClaim};
+use longhaul_core::{Blame, Fault, FaultCode, Filter, PathList, RelPath};
 use longhaul_engine::{
     CampaignFiles, Credentials, Job, RATE_MIN, Report as EngineReport, Settings, Stop, StopTrigger, commit_dataset,
 };
@@ -298,7 +298,8 @@ async fn transfers(
         let shown = claim.shown().await;
         let by = (!showing.goes_without).then_some(shown);
         let (begun_at, before) = (Instant::now(), (work.tally.figures().moved, open.len()));
-        let (trigger, mut running) = begin((work, by), &open, rate);
+        let job = Job { claim: by, ..expecting(&work.job, &work.tally) };
+        let (trigger, mut running) = begin((work, job.clone()), &open, rate);
         let (report, was_stopped) = tokio::select! {
             report = &mut running => (report, false),
             () = orders.wait(work, rate) => {
@@ -323,7 +324,7 @@ async fn transfers(
             // The mover's part of the rate is another one: the transfer goes on with it.
             (None, Some(fault)) if was_stopped && fault.code == FaultCode::Terminated => {}
             (None, Some(fault))
-                if has_progressed(work, before) && has_outlasted_grant(&work.job, &fault, begun_at.elapsed()) => {}
+                if has_progressed(work, before) && has_outlasted_grant(&job, &fault, begun_at.elapsed()) => {}
             (None, Some(fault)) => match showing.behind(&fault, shown, begun(work)) {
                 ClaimStep::GoWithout => {}
                 ClaimStep::Raise(kept) => match claim.raise(mover, kept).await {
@@ -352,17 +353,12 @@ fn begun(work: &Work) -> Begun {
     if work.tally.figures().is_claim_kept { Begun::Yes } else { Begun::No }
 }
 
-/// Begins a transfer of the files that are open, by a claim if the destination keeps one.
-fn begin(
-    (work, by): (&Work, Option<ShardClaim>),
-    open: &[RelPath],
-    rate: Option<u64>,
-) -> (StopTrigger, JoinHandle<EngineReport>) {
+/// Begins a transfer of the files that are open, as this job.
+fn begin((work, job): (&Work, Job), open: &[RelPath], rate: Option<u64>) -> (StopTrigger, JoinHandle<EngineReport>) {
     let files_from = Some(Arc::new(PathList::new(open)));
     let settings = Settings { files_from, rate: lower(work.settings.rate, rate), ..work.settings.clone() };
     let (trigger, stop) = Stop::new();
     work.tally.begin(trigger.clone());
-    let job = Job { claim: by, ..expecting(&work.job, &work.tally) };
     let (credentials, observer) = (work.credentials.clone(), work.tally.clone());
     let (runtime, list) = (tokio::runtime::Handle::current(), work.list.clone());
     // On a thread of its own: it must not wait while something here waits for the queue's file.
