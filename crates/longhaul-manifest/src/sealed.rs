@@ -1,7 +1,8 @@
 //! A sealed manifest on disk, being read: its head, and its items one by one.
 //!
 //! In: a directory, or a head in one. Out: [`Sealed`] and [`Items`]. A segment is read twice:
-//! nothing of it is believed before its digest was found to be its name.
+//! nothing of it is believed before its digest was found to be its name, and behind its last item
+//! that of the second reading is compared too.
 
 #![allow(clippy::disallowed_methods, reason = "a manifest is a file of its user, beside the data and no part of it")]
 
@@ -9,7 +10,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use longhaul_core::Hash32;
+use longhaul_core::{Hash32, RelPath};
 
 use crate::error::{ManifestError, SegmentFlaw};
 use crate::head::{HEAD_NAME, Head, SEALED_HEAD_BYTES_MAX, Segment};
@@ -59,15 +60,26 @@ impl Sealed {
 
     /// The items in order. Each segment's file is opened and checked when its turn comes.
     pub fn items(&self) -> Items<'_> {
-        Items { sealed: self, next: 0, reading: None, last: Vec::new() }
+        Items { sealed: self, next: 0, end: usize::MAX, reading: None, last: Vec::new() }
+    }
+
+    /// The items of one segment in order, read as those of all segments are. `number` counts the
+    /// segments of the head from 0; there are no items of one that it does not have. `behind` is
+    /// the path of the last item of the segment before, and the root if there is none: the first
+    /// item has to follow it.
+    pub fn items_of(&self, number: usize, behind: &RelPath) -> Items<'_> {
+        let last = behind.as_bytes().to_vec();
+        Items { sealed: self, next: number, end: number.saturating_add(1), reading: None, last }
     }
 }
 
-/// The items of a sealed manifest. Behind an error there is none.
+/// The items of a sealed manifest, or of one segment of it. Behind an error there is none.
 pub struct Items<'m> {
     sealed: &'m Sealed,
     /// The index of the segment to come.
     next: usize,
+    /// The index behind the last segment that is meant.
+    end: usize,
     reading: Option<Reading>,
     last: Vec<u8>,
 }
@@ -82,7 +94,8 @@ impl Items<'_> {
     fn step(&mut self) -> Result<Option<Item>, ManifestError> {
         loop {
             let Some(reading) = &mut self.reading else {
-                let Some(segment) = self.sealed.head.segments.get(self.next) else { return Ok(None) };
+                let meant = self.sealed.head.segments.get(self.next).filter(|_| self.next < self.end);
+                let Some(segment) = meant else { return Ok(None) };
                 self.reading = Some(begin(&self.sealed.file(segment), segment)?);
                 continue;
             };
@@ -102,6 +115,8 @@ impl Items<'_> {
                     found.known = found.known.and(item.sums.known());
                     return Ok(Some(item));
                 }
+                // Somebody has written to it since its digest was compared.
+                None if reading.reader.digest() != segment.digest => return Err(failed(SegmentFlaw::Digest.into())),
                 None if reading.found != segment => return Err(failed(SegmentFlaw::Sums.into())),
                 None => {
                     self.reading = None;

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use longhaul_manifest::{Draft, Sealed};
 use rustix::process::Signal;
 
 use super::super::plant;
@@ -65,6 +66,20 @@ fn sealed(dataset: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<_> = entries.map(|path| (path.clone(), fs::read(path).unwrap())).collect();
     files.sort();
     files
+}
+
+/// Seals the list of a dataset anew, with so many names in a segment. A list that longhaul makes has
+/// a million of them.
+fn seal_in_segments(dataset: &Path, items: u64) -> Sealed {
+    let dir = dataset.join(".longhaul-manifest");
+    let whole = Sealed::open(&dir).unwrap();
+    let names: Vec<_> = whole.items().map(Result::unwrap).collect();
+    fs::remove_dir_all(&dir).unwrap();
+    let mut draft = Draft::begin(&dir).unwrap().with_segments_of(items);
+    for name in &names {
+        draft.add(name).unwrap();
+    }
+    draft.seal(whole.head().lists, whole.head().omitted).unwrap()
 }
 
 #[test]
@@ -258,6 +273,41 @@ fn a_sealed_list_that_is_lost_or_damaged_is_told_and_not_made_anew_and_nothing_i
     files::write(&segment.0, &segment.1);
     let told = host.run(verify(&["--mend"])).succeed();
     assert_eq!(mended(&told), pairs(&[("1/01", "damaged")]));
+}
+
+#[test]
+fn files_are_mended_by_a_list_of_many_segments_as_far_as_it_is_whole() {
+    let host = Host::new();
+    appeared(&host, "to");
+    let dataset = host.path("to/run-7");
+    let list = seal_in_segments(&dataset, 10);
+    damage(&host, "to/run-7/ds/1/01");
+    let lost = ["2/02", "3/03", "6/97"];
+    lost.iter().for_each(|name| fs::remove_file(dataset.join("ds").join(name)).unwrap());
+    let files = sealed(&dataset);
+    let_cycle_pass(&host);
+    let told = host.run(verify(&["--mend"])).succeed();
+    let expected = pairs(&[("1/01", "damaged"), ("2/02", "lost"), ("3/03", "lost"), ("6/97", "lost")]);
+    assert_eq!(mended(&told), expected);
+    for (path, _) in expected {
+        assert_same(&host.path("ds").join(&path), &dataset.join("ds").join(&path));
+    }
+    assert_eq!(sealed(&dataset), files);
+    // The first of them lies in front of the middle of the list, and the last one behind it.
+    let middle = list.file(&list.head().segments[list.head().segments.len() / 2]);
+    files::write(&middle, &fs::read(&middle).unwrap()[1..]);
+    damage(&host, "to/run-7/ds/1/01");
+    fs::remove_file(dataset.join("ds/6/97")).unwrap();
+    let files = sealed(&dataset);
+    let_cycle_pass(&host);
+    let told = host.run(verify(&["--mend"])).finish();
+    assert!(told.code != 0 && told.stderr.contains("never written anew"), "{told}");
+    assert_eq!(mended(&told), pairs(&[("1/01", "damaged")]), "{told}");
+    let reasons = reasons(&told);
+    assert!(reasons.len() == 1 && reasons[0].0 == "6/97", "{told}");
+    assert!(reasons[0].1.contains("does not confirm it"), "{told}");
+    assert!(!dataset.join("ds/6/97").exists());
+    assert_eq!(sealed(&dataset), files);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod format;
 mod lists;
+mod segments;
 mod trees;
 
 use longhaul_core::{Mtime, RelPath};

@@ -39,6 +39,7 @@ use tokio::time::{Instant, sleep};
 use self::batch::{BatchFindings, ReadRules};
 use self::doubt::{BatchLosses, LossWatch};
 use self::halting::{stop_in_time, wait};
+use self::mend::ListRanges;
 pub use self::news::{BadNews, MendedFile, ShardRead, ShardReadEnd, VerifyEnd, VerifyObserver};
 pub use self::orders::{AbsenceUse, ChangedUse, MendOrders, VerifyOrders, VerifyUntil};
 use self::shard::{NamesBatch, ShardFiles};
@@ -56,6 +57,8 @@ pub struct Verifier {
     keys: Arc<dyn KeyRing>,
     orders: VerifyOrders,
     observer: Arc<dyn VerifyObserver>,
+    /// The ranges of the sealed list of the campaign's dataset, as far as this run has read it.
+    list_ranges: Arc<ListRanges>,
 }
 
 impl Verifier {
@@ -67,7 +70,7 @@ impl Verifier {
         orders: VerifyOrders,
         observer: Arc<dyn VerifyObserver>,
     ) -> Verifier {
-        Verifier { queue, shelf, keys, orders, observer }
+        Verifier { queue, shelf, keys, orders, observer, list_ranges: Arc::default() }
     }
 
     /// Reads shards until its orders or `halt` end it. A shard that cannot be read stops no other.

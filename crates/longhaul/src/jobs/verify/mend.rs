@@ -5,16 +5,17 @@
 //! more, and moved aside by the facts of that look (`aside`); the copy takes the name only if
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
 //! of each file, `known` finds those that earlier readings have found, `admission` says which may
-//! be mended at all, `place` where they stand, and `sealed` which files a dataset has. In: findings
-//! on a batch. Out: the same findings, of which those that were mended are well. A process that is
-//! killed leaves a file as it was, moved aside, or copied anew; the next reading finds which. Must
-//! not know the queue's rules.
+//! be mended at all, `place` where they stand, `sealed` which files a dataset has, and `ranges` where
+//! in its list they may be. In: findings on a batch. Out: the same findings, of which those that
+//! were mended are well. A process that is killed leaves a file as it was, moved aside, or copied
+//! anew; the next reading finds which. Must not know the queue's rules.
 
 mod admission;
 mod aside;
 mod candidate;
 mod known;
 mod place;
+mod ranges;
 mod replace;
 mod sealed;
 mod staging;
@@ -39,6 +40,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::candidate::{Candidate, CandidateState};
 use self::place::{dataset_name, unfit};
+pub(super) use self::ranges::ListRanges;
 use self::staging::Staging;
 use super::batch::{BatchFindings, ReadRules, StopsAtEnd, findings};
 use super::ground::{FileRead, ReadFiles};

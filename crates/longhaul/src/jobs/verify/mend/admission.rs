@@ -109,23 +109,24 @@ impl Mending<'_> {
         let untouched = candidates.iter().filter(|one| one.is_untouched());
         let paths: BTreeSet<_> =
             untouched.map(|one| onto.concat(one.path())).collect::<Result<_, _>>().map_err(unfit)?;
-        let end = ReadingEnd::default();
+        let (end, ranges) = (ReadingEnd::default(), self.verifier.list_ranges.clone());
         let is_over = end.flag();
-        let (list, listed) = match blocking(move || sealed::listed(&dataset, &paths, &is_over)).await? {
+        let listed = match blocking(move || sealed::listed(&dataset, &paths, (&ranges, &is_over))).await? {
             Ok(listed) => listed,
             Err(fault) => {
                 give_up(candidates, &unconfirmed(&fault));
                 return Ok(());
             }
         };
+        tracing::debug!(segments = listed.segments_read, files = listed.files.len(), "looked into the sealed list");
         for candidate in candidates.iter_mut().filter(|one| one.is_untouched()) {
-            let sealed = onto.concat(candidate.path()).ok().and_then(|path| listed.get(&path));
+            let sealed = onto.concat(candidate.path()).ok().and_then(|path| listed.files.get(&path));
             if let Some(why) = unlike(candidate, (sealed, self.files.keeps_times)) {
                 candidate.give_up(why);
             }
         }
         // Whoever asks again sees by it whether the list is the same still.
-        let _ = self.list.set(list);
+        let _ = self.list.set(listed.list);
         Ok(())
     }
 

@@ -64,7 +64,8 @@ impl Verifier {
     }
 
     /// Tells that the sealed list of the campaign's dataset is lost or damaged, once the dataset
-    /// has appeared. Whatever is mended is asked for in the list again by whoever mends it.
+    /// has appeared. Whatever is mended is asked for in the list again by whoever mends it, who
+    /// need not read all of it any more.
     async fn check_list(&self, orders: &MendOrders, end: &mut VerifyEnd) -> Result<(), Fault> {
         let Some(dataset) = self.dataset_here(orders)? else { return Ok(()) };
         let id = self.orders.campaign;
@@ -73,9 +74,9 @@ impl Verifier {
             return Ok(());
         }
         // Whoever no longer waits for it ends it.
-        let reading = ReadingEnd::default();
+        let (reading, ranges) = (ReadingEnd::default(), self.list_ranges.clone());
         let is_over = reading.flag();
-        if let Err(fault) = blocking(move || sealed::check(&dataset, &is_over)).await? {
+        if let Err(fault) = blocking(move || sealed::check(&dataset, (&ranges, &is_over))).await? {
             self.observer.trouble(&fault);
             end.failed.get_or_insert(fault.code);
         }
