@@ -20,13 +20,11 @@ use super::audit::SessionAudit;
 use super::bounds::{self, Watch};
 use super::buffers::{Buffers, Need};
 use super::deputy::{DaemonLink, LinkedSession};
-use super::follower::FOLLOWER_BYTES;
 use super::grants::{self, LentRights};
 use super::listing::{ListedNames, Places};
 use super::live::{MayModify, Needs};
 use super::memory::Measured;
-use super::order_answers;
-use super::order_ends::AwaitedEnd;
+use super::orders::{AwaitedEnd, FOLLOWER_BYTES, answers};
 use super::rates::RateClaim;
 use super::reading::{self, Reading};
 use super::removal::{self, Removal};
@@ -114,9 +112,7 @@ pub(super) async fn admit(
     let places = || Places::take(&daemon.listings, &daemon.memory, client.key);
     match request {
         // A few bytes, which take no place of a listing.
-        Request::Roots if shown.asks_skills || shown.lends => {
-            Ok(Admitted::Answer(Box::new(order_answers::skills(daemon))))
-        }
+        Request::Roots if shown.asks_skills || shown.lends => Ok(Admitted::Answer(Box::new(answers::skills(daemon)))),
         Request::Roots => {
             // An older client could not read the list.
             let known = Rights { read: true, create: true, modify: true, delete: shown.removes };
@@ -152,10 +148,10 @@ pub(super) async fn admit(
         }
         Request::Transfer(transfer) => {
             let (audit, lends) = (daemon.live.audit.session(client, peer), shown.claim.filter(|_| shown.lends));
-            lends.map_or(Ok(()), |_| order_answers::need_lending(daemon))?;
+            lends.map_or(Ok(()), |_| answers::need_lending(daemon))?;
             let prepared = prepare((daemon, audit), client, (*transfer, shown), reader).await?;
             match lends {
-                Some(claim) => Ok(Admitted::Answer(Box::new(order_answers::kept(&claim, (&prepared, peer.1))?))),
+                Some(claim) => Ok(Admitted::Answer(Box::new(answers::kept(&claim, (&prepared, peer.1))?))),
                 None => Ok(Admitted::Session(Box::new(prepared))),
             }
         }

@@ -2,7 +2,7 @@
 //! that a client lends it.
 //!
 //! In: a request with what was shown around it. Out: what was admitted, and the order in place of
-//! which it was. `admission` decides by the rights, `grants` lends them, `order` judges orders.
+//! which it was. `admission` decides by the rights, `grants` lends them, `orders` judges the order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use longhaul_proto::wire::message::{Far, Request, Transfer};
 
 use super::admission::{Admitted, admit, authorise};
 use super::grants::LentRights;
-use super::order::{self, JudgedOrder};
-use super::order_list;
+use super::orders::{self, JudgedOrder};
 use super::{ClientConfig, Daemon};
 use crate::session::channel::ReadHalf;
 use crate::session::handshake::Shown;
@@ -62,14 +61,14 @@ impl Bearer {
             (Request::Transfer(transfer), Some(order)) => {
                 // Nobody has a name looked up who may not write here.
                 authorise(daemon, &client, transfer)?;
-                let mut judged = order::judge(daemon, &client, (*order, transfer.run)).await?;
-                let (digest, follows) = (judged.grant.list(), order_list::taken(transfer)?);
+                let mut judged = orders::judge(daemon, &client, (*order, transfer.run)).await?;
+                let (digest, follows) = (judged.grant.list(), orders::list::taken(transfer)?);
                 if digest.is_some() {
                     need_one_top(transfer)?;
                 }
                 if digest.is_some() || follows {
                     let memory = (&daemon.memory, client.key);
-                    let list = order_list::hear(reader, digest, memory, daemon.stop.clone()).await?;
+                    let list = orders::list::hear(reader, digest, memory, daemon.stop.clone()).await?;
                     // It is asked for elsewhere, unless it is read here.
                     shown.names = Some(list.names.clone()).filter(|_| follows);
                     judged.list = Some(list);

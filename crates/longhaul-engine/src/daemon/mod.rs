@@ -11,21 +11,17 @@
 //! long request, `access` decides on rights, `admission` on places and memory, `side` opens the
 //! source or destination, `listing` answers requests to list, `reading` tells digests of files that
 //! stay where they are, and `removal` moves names away.
-//! `grants` honours rights that clients lend to others; `order` fetches for a client from another
-//! daemon (`order_fetch`), or sends there (`order_send`), by sessions of `order_session`, where
-//! `dials` allows it, by the names of `order_list`; `order_places` bound how many of these are
-//! under way, `order_ends` remember how they ended, its `follower` tells that client, and
-//! `order_answers` are about orders without beginning one; `bearer` is whoever asks, by rights of
-//! its own or lent ones. `runs` lets a client take over from itself; `shares` divides the daemon's
-//! sessions, memory and listings among clients, `root_places` the sessions of a root and their
-//! memory; `buffers` is the memory of one session; `bounds` has a destination seem smaller than its
-//! disk, by what `quotas` counts; `memory` grants measurements; `rates` sets the rate of each
-//! session; `collect` decides when abandoned partials go. `audit` records what clients do to files,
-//! `asked` a request before it is judged, `tallies` counts, `ending` tells the end of a session,
-//! and `watch` has figures for whoever watches. A client that has a user of this host is served by
-//! a `deputy`, a process of that user. `pipe` is a daemon for one client behind an ssh session,
-//! whose paths are an `account`'s; `liveness` shows whether all of it lives. It knows no command
-//! line.
+//! `grants` honours rights that clients lend to others; `orders` are carried out for a client with
+//! another daemon, where `dials` allows it; `bearer` is whoever asks, by rights of its own or lent
+//! ones. `runs` lets a client take over from itself; `shares` divides the daemon's sessions, memory
+//! and listings among clients, `root_places` the sessions of a root and their memory; `buffers` is
+//! the memory of one session; `bounds` has a destination seem smaller than its disk, by what
+//! `quotas` counts; `memory` grants measurements; `rates` sets the rate of each session; `collect`
+//! decides when abandoned partials go. `audit` records what clients do to files, `asked` a request
+//! before it is judged, `tallies` counts, `ending` tells the end of a session, and `watch` has
+//! figures for whoever watches. A client that has a user of this host is served by a `deputy`, a
+//! process of that user. `pipe` is a daemon for one client behind an ssh session, whose paths are
+//! an `account`'s; `liveness` shows whether all of it lives. It knows no command line.
 
 mod access;
 mod account;
@@ -42,7 +38,6 @@ mod dials;
 mod door;
 mod drain;
 mod ending;
-mod follower;
 mod grants;
 mod handle;
 mod listing;
@@ -51,14 +46,7 @@ mod liveness;
 mod lobby;
 mod memory;
 mod notices;
-mod order;
-mod order_answers;
-mod order_ends;
-mod order_fetch;
-mod order_list;
-mod order_places;
-mod order_send;
-mod order_session;
+mod orders;
 mod pipe;
 mod quotas;
 mod rates;

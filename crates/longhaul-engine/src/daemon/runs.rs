@@ -14,7 +14,7 @@ use longhaul_core::{Blame, DatasetName, Fault, FaultCode, RelPath, hint};
 use longhaul_net::PublicKey;
 use tokio::sync::watch;
 
-use super::order_places::OrderPlaces;
+use super::orders::OrderPlaces;
 use crate::api::{Stop, StopTrigger};
 use crate::session::course::CommittedVersions;
 use crate::session::idle::Activity;

@@ -31,7 +31,7 @@ use super::ending::{EndedKind, EndedSession};
 use super::handle::shown;
 use super::live::{Live, LiveSeat, MayModify, Needs, SessionAccount, SessionCounter, SessionName};
 use super::memory::{LONGEST, Measured};
-use super::order;
+use super::orders;
 use super::rates::Entered;
 use super::reading::Reading;
 use super::side::Side;
@@ -132,7 +132,7 @@ async fn hear_out(
                 Some(ordered) => {
                     let Ordered { client, judged, asked: wanted } = *ordered;
                     let here = (daemon.clone(), current);
-                    order::carry_out(here, control, (client, *admission), judged, (wanted, asked)).await;
+                    orders::carry_out(here, control, (client, *admission), judged, (wanted, asked)).await;
                 }
             }
             daemon.live.spare.freed();

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, timeout};
 
 pub(super) use self::claim::FollowerClaim;
-use super::order_ends::EndHearing;
+use super::ends::EndHearing;
 use crate::api::{Event, Observer, Stop, StopTrigger};
 use crate::session::channel::{ReadHalf, WriteHalf, read_message, write_message};
 use crate::session::control::holdup::Holdup;
@@ -474,7 +474,7 @@ async fn listen(told: Arc<FollowerEvents>, mut reader: ReadHalf) {
 
 /// Bytes of events that a client may have still to take in by what an order claims as it begins:
 /// the files of some seconds.
-pub(super) const FOLLOWER_BYTES: usize = 4 << 20;
+pub(in crate::daemon) const FOLLOWER_BYTES: usize = 4 << 20;
 /// Bytes of events in one message, far below what any may have.
 const BATCH_BYTES: usize = 48 << 10;
 /// Bytes of an event without names and texts.

@@ -11,12 +11,12 @@ use longhaul_disk::SourceTree;
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, OrderPlace, Placing};
 
-use super::admission::{Admission, udp_lanes};
 use super::order::Carrying;
-use super::side::{self, Side};
 use crate::api::{Observer, Stop};
 use crate::client::connect::Dialling;
 use crate::client::wish::Wish;
+use crate::daemon::admission::{Admission, udp_lanes};
+use crate::daemon::side::{self, Side};
 use crate::session::course::{ScanWish, SendCourse};
 use crate::session::expected_source::ExpectedSource;
 use crate::session::totals::Totals;

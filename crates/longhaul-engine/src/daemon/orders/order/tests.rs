@@ -4,11 +4,11 @@ use longhaul_core::{DatasetName, IfExists, RelPath, Rights, Word};
 use longhaul_proto::wire::grant::{GrantRight, ListedWrite};
 use longhaul_proto::wire::message::{Far, FarSource, Flow, OrderPlace, Placing, Request};
 
-use super::super::bearer::Bearer;
-use super::super::dials::Abroad;
-use super::super::live::tests::daemon;
-use super::super::shares::ClientShares;
 use super::*;
+use crate::daemon::bearer::Bearer;
+use crate::daemon::dials::Abroad;
+use crate::daemon::live::tests::daemon;
+use crate::daemon::shares::ClientShares;
 use crate::session::handshake::tests::transfer;
 
 fn order(host: &str, port: u16) -> Order {
@@ -224,7 +224,7 @@ async fn refused_again(change: impl FnOnce(&mut Daemon)) -> Option<(FaultCode, S
 #[tokio::test]
 async fn an_order_has_no_further_session_once_its_client_is_taken_out_or_may_do_less_or_is_a_user_of_the_host() {
     assert_eq!(refused_again(|_| ()).await, None);
-    let user = Some(super::super::ClientUser { uid: 1000, gid: 1000, name: None });
+    let user = Some(crate::daemon::ClientUser { uid: 1000, gid: 1000, name: None });
     let read = Rights { read: true, ..Rights::default() };
     let found = [
         refused_again(|daemon| daemon.config.clients.clear()).await,

@@ -10,14 +10,14 @@ use longhaul_core::{Author, Fault, FaultCode, Role};
 use longhaul_proto::receiver::SkippedDigests;
 use longhaul_proto::wire::message::{Far, FarSource, Placing};
 
-use super::admission::{Admission, udp_lanes};
 use super::order::Carrying;
-use super::order_session::OrderSession;
-use super::side::{self, Side};
+use super::session::OrderSession;
 use crate::api::{Observer, Reach, RemotePath, Stop};
 use crate::client::connect::{Agreed, Dialling};
 use crate::client::missing;
 use crate::client::wish::Wish;
+use crate::daemon::admission::{Admission, udp_lanes};
+use crate::daemon::side::{self, Side};
 use crate::session::course::ReceiveCourse;
 use crate::session::handshake;
 use crate::session::opened::Destination;

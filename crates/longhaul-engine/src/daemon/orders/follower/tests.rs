@@ -6,9 +6,9 @@ use longhaul_net::PublicKey;
 use longhaul_proto::wire::message::OrderVerdict;
 use tokio::io::AsyncReadExt;
 
-use super::super::shares::ClientShares;
 use super::*;
 use crate::api::{FileEvent, FileStatus, OwnFacts};
+use crate::daemon::shares::ClientShares;
 use crate::session::channel::write_message;
 use crate::session::outbox::Queue;
 

@@ -24,7 +24,7 @@ use crate::third_party::hex;
 
 /// The orders that are known. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct OrderEnds(Arc<Mutex<VecDeque<KnownOrder>>>);
+pub(in crate::daemon) struct OrderEnds(Arc<Mutex<VecDeque<KnownOrder>>>);
 
 /// An order, by the key of its client and its own name.
 type OrderName = (PublicKey, [u8; 16]);
@@ -65,7 +65,7 @@ pub(super) struct OrderMark {
 }
 
 /// The end of an order, to be waited for.
-pub(super) struct AwaitedEnd {
+pub(in crate::daemon) struct AwaitedEnd {
     id: [u8; 16],
     news: watch::Receiver<OrderNews>,
 }
@@ -95,7 +95,7 @@ impl OrderEnds {
     ///
     /// # Errors
     /// [`FaultCode::NotFound`] if it is not known, or not known any more.
-    pub(super) fn find(&self, client: PublicKey, id: [u8; 16]) -> Result<AwaitedEnd, Fault> {
+    pub(in crate::daemon) fn find(&self, client: PublicKey, id: [u8; 16]) -> Result<AwaitedEnd, Fault> {
         let known = self.lock();
         let Some(order) = known.iter().find(|order| order.name == (client, id)) else {
             let why = format_args!(
@@ -162,7 +162,7 @@ impl Drop for OrderMark {
 impl AwaitedEnd {
     /// Tells it over this connection once it is there, unless the client hangs up before. The
     /// client may have the order stopped.
-    pub(super) async fn tell(self, control: Control, mut stop: Stop) {
+    pub(in crate::daemon) async fn tell(self, control: Control, mut stop: Stop) {
         let (mut reader, mut writer): (ReadHalf, WriteHalf) = (control.reader, control.writer);
         let (id, news) = (self.id, self.news.clone());
         tokio::select! {

@@ -10,15 +10,15 @@ use longhaul_core::{Blame, Fault, FaultCode, hint};
 use longhaul_net::{NetError, PublicKey};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::order_ends::OrderEnds;
-use super::shares::{ClientShares, Full, Share};
+use super::ends::OrderEnds;
+use crate::daemon::shares::{ClientShares, Full, Share};
 
 /// The addresses of a host, or the reason why there are none.
 type LookedUp = Result<Vec<SocketAddr>, NetError>;
 
 /// The places of orders. Clones share them.
 #[derive(Clone)]
-pub(super) struct OrderPlaces {
+pub(in crate::daemon) struct OrderPlaces {
     under_way: ClientShares,
     lookups: Arc<Semaphore>,
     ends: OrderEnds,
@@ -50,7 +50,7 @@ impl OrderPlaces {
     }
 
     /// How orders ended.
-    pub(super) fn ends(&self) -> &OrderEnds {
+    pub(in crate::daemon) fn ends(&self) -> &OrderEnds {
         &self.ends
     }
 

@@ -10,14 +10,14 @@ use longhaul_core::{Blame, Fault, FaultCode, ShardClaim, hint};
 use longhaul_proto::Message;
 use longhaul_proto::wire::message::{ClaimKept, OrderSkills};
 
-use super::Daemon;
-use super::admission::Admission;
-use super::audit::{AuditDeed, AuditRecord};
-use super::side::Side;
+use crate::daemon::Daemon;
+use crate::daemon::admission::Admission;
+use crate::daemon::audit::{AuditDeed, AuditRecord};
+use crate::daemon::side::Side;
 
 /// The things that this daemon knows to do with orders. A client that is a user of this host has
 /// neither orders nor grants.
-pub(super) fn skills(daemon: &Daemon) -> Message {
+pub(in crate::daemon) fn skills(daemon: &Daemon) -> Message {
     let is_of_user = is_of_user(daemon);
     Message::OrderSkills(OrderSkills { lists: !is_of_user, stops: !is_of_user })
 }
@@ -31,7 +31,7 @@ fn is_of_user(daemon: &Daemon) -> bool {
 ///
 /// # Errors
 /// [`FaultCode::Unsupported`] of a client that is a user of this host.
-pub(super) fn need_lending(daemon: &Daemon) -> Result<(), Fault> {
+pub(in crate::daemon) fn need_lending(daemon: &Daemon) -> Result<(), Fault> {
     if !is_of_user(daemon) {
         return Ok(());
     }
@@ -44,7 +44,10 @@ pub(super) fn need_lending(daemon: &Daemon) -> Result<(), Fault> {
 ///
 /// # Errors
 /// [`FaultCode::Unsupported`] of a destination that keeps no claims.
-pub(super) fn kept(claim: &ShardClaim, (admission, peer): (&Admission, SocketAddr)) -> Result<Message, Fault> {
+pub(in crate::daemon) fn kept(
+    claim: &ShardClaim,
+    (admission, peer): (&Admission, SocketAddr),
+) -> Result<Message, Fault> {
     let ShardClaim { shard, fence, .. } = *claim;
     match &admission.side {
         Side::Receive(destination, _) if destination.claim.is_some() => {
@@ -68,9 +71,9 @@ mod tests {
     use longhaul_core::Rights;
     use longhaul_disk::DirectMode;
 
-    use super::super::account::PipeAccount;
-    use super::super::live::tests::daemon;
     use super::*;
+    use crate::daemon::account::PipeAccount;
+    use crate::daemon::live::tests::daemon;
 
     #[test]
     fn of_a_client_that_is_a_user_of_the_host_no_order_is_known_and_no_claim_is_lent() {

@@ -3,10 +3,10 @@
 //!
 //! In: a push that was admitted, with an order in place of what it would send, or a pull. Out:
 //! sessions with the other daemon, one after the other, each by an admission of its own
-//! (`order_fetch`, `order_send`, of which `order_session` is what they share); the client hears of
-//! them by its `follower`. `dials` says where this daemon may dial. It shows its own key there and
-//! the client's grant, and asks for nothing by rights of its own. `order_list` hears the names that
-//! an order is about, if there is a list of them.
+//! (`fetch`, `send`, of which `session` is what they share); the client hears of them by its
+//! `follower`. The daemon's `dials` say where it may dial. It shows its own key there and the
+//! client's grant, and asks for nothing by rights of its own. `list` hears the names that an order
+//! is about, if there is a list of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use longhaul_proto::wire::grant::{GRANT_SKEW_SECONDS, Grant, GrantRight, SignedG
 use longhaul_proto::wire::message::{Order, Transfer};
 use tokio::time::{sleep, timeout};
 
-use super::admission::{Admission, prepare};
-use super::asked::Asked;
-use super::current::Current;
-use super::dials::DialRule;
+use super::ends::OrderMark;
 use super::follower::{FOLLOWER_BYTES, Follower, FollowerClaim, FollowerEvents, FollowerNeeds};
-use super::grants::seconds_since_1970;
-use super::order_ends::OrderMark;
-use super::order_list::OrderList;
-use super::order_places::OrderPlaces;
-use super::order_session::Pinned;
-use super::shares::Share;
-use super::{ClientConfig, Daemon};
+use super::list::OrderList;
+use super::places::OrderPlaces;
+use super::session::Pinned;
 use crate::api::{Credentials, Event, Observer, Reach, Remote};
 use crate::budget;
 use crate::client::Run;
 use crate::client::connect::{Agreed, Dialling};
 use crate::client::retry::Patience;
 use crate::client::wish::Wish;
+use crate::daemon::admission::{Admission, prepare};
+use crate::daemon::asked::Asked;
+use crate::daemon::current::Current;
+use crate::daemon::dials::DialRule;
+use crate::daemon::grants::seconds_since_1970;
+use crate::daemon::shares::Share;
+use crate::daemon::{ClientConfig, Daemon};
 use crate::faults::dial_fault;
 use crate::random::nonce;
 use crate::session::channel::ReadHalf;
@@ -43,9 +43,9 @@ use crate::session::handshake::Shown;
 use crate::third_party;
 
 /// An order that may be carried out.
-pub(super) struct JudgedOrder {
+pub(in crate::daemon) struct JudgedOrder {
     /// Its grant.
-    pub(super) grant: Grant,
+    pub(in crate::daemon) grant: Grant,
     signed: SignedGrant,
     identity: Arc<Identity>,
     /// The host as it was ordered, and its port.
@@ -57,7 +57,7 @@ pub(super) struct JudgedOrder {
     /// Its place among those that are known.
     pub(super) mark: Arc<OrderMark>,
     /// The list of names that it is about, if its grant is for one, once that was heard.
-    pub(super) list: Option<OrderList>,
+    pub(in crate::daemon) list: Option<OrderList>,
     /// It counts as one of the orders under way for as long as this is held. `None`: a lookup that
     /// hangs has it.
     place: Option<Share>,
@@ -79,7 +79,7 @@ impl JudgedOrder {
 /// Checks whether an order of this run may be carried out for a client: whether this daemon may
 /// dial where the order says, under the addresses that it has now, and whether the grant is the
 /// client's and for this run.
-pub(super) async fn judge(
+pub(in crate::daemon) async fn judge(
     daemon: &Daemon,
     client: &ClientConfig,
     (order, run): (Order, [u8; 16]),
@@ -175,7 +175,7 @@ async fn addresses(
 }
 
 /// Carries it out, and tells its client.
-pub(super) async fn carry_out(
+pub(in crate::daemon) async fn carry_out(
     (daemon, current): (Arc<Daemon>, &Current),
     control: Control,
     (client, admission): (ClientConfig, Admission),

@@ -6,7 +6,7 @@
 
 use longhaul_core::Fault;
 
-use super::super::shares::Share;
+use crate::daemon::shares::Share;
 
 /// The memory of a follower. See the module.
 pub(in super::super) struct FollowerClaim {

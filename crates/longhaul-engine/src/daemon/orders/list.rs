@@ -17,16 +17,16 @@ use longhaul_proto::wire::message::{
 };
 
 use super::follower::EVENT_BYTES;
-use super::grants::need_list;
-use super::request::{Costs, PART_BYTES_MIN, RequestPace};
-use super::shares::{ClientShares, Share};
 use crate::api::{ExpectedFile, ExpectedFiles, Stop};
+use crate::daemon::grants::need_list;
+use crate::daemon::request::{Costs, PART_BYTES_MIN, RequestPace};
+use crate::daemon::shares::{ClientShares, Share};
 use crate::session::channel::ReadHalf;
 
 /// The names of an order, and the files that are expected under them.
-pub(super) struct OrderList {
+pub(in crate::daemon) struct OrderList {
     /// The names beneath the one source of its grant.
-    pub(super) names: Arc<PathList>,
+    pub(in crate::daemon) names: Arc<PathList>,
     /// The files that may come under them.
     pub(super) expected: Arc<ExpectedFiles>,
     /// Bytes of the events of those of which a file is expected, which may wait for the client.
@@ -49,7 +49,7 @@ impl OrderList {
 ///
 /// # Errors
 /// A breach of the protocol, of a list beneath several sources.
-pub(super) fn taken(transfer: &mut Transfer) -> Result<bool, Fault> {
+pub(in crate::daemon) fn taken(transfer: &mut Transfer) -> Result<bool, Fault> {
     let Far::Sources { sources, follows, .. } = &mut transfer.far else { return Ok(false) };
     if std::mem::take(follows) != Follows::Names {
         return Ok(false);
@@ -66,7 +66,7 @@ pub(super) fn taken(transfer: &mut Transfer) -> Result<bool, Fault> {
 /// # Errors
 /// [`FaultCode::Denied`](longhaul_core::FaultCode::Denied) if another one comes; else as for the
 /// rest of any request.
-pub(super) async fn hear(
+pub(in crate::daemon) async fn hear(
     reader: &mut ReadHalf,
     digest: Option<Hash32>,
     (memory, client): (&ClientShares, PublicKey),
