@@ -120,7 +120,7 @@ fn go_on(server: &Server) {
     top.tell(&["new/"]);
     let asked: Vec<_> = (0..3).map(|_| Asked::of(server)).collect();
     let paths: BTreeSet<_> = asked.iter().map(|asked| asked.path.clone()).collect();
-    assert_eq!(paths, ["a/deep", "b", "c"].map(str::to_owned).into());
+    assert_eq!(paths, BTreeSet::from(["a/deep", "b", "c"].map(str::to_owned)));
     asked.into_iter().for_each(|asked| asked.tell(&["y"]));
 }
 

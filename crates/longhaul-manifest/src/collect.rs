@@ -143,7 +143,7 @@ impl Collection {
         }
         let path = draft.dir().join(PROGRESS_NAME);
         let failed = || ManifestError::file(READING, &path);
-        let mut replay = Replay::default();
+        let mut replay = Replayed::default();
         replay.waiting.insert(RelPath::root());
         let record = match File::options().read(true).write(true).open(&path) {
             Ok(mut record) => {
@@ -161,7 +161,7 @@ impl Collection {
             Err(error) => return Err(failed()(error)),
         };
         let terms = terms.first_frame();
-        let Replay { waiting: dirs, length, items: resumed, omitted, is_begun: is_resumed } = replay;
+        let Replayed { waiting: dirs, length, items: resumed, omitted, is_begun: is_resumed } = replay;
         let mut waiting = Waiting::new(asked.waiting_bytes_max);
         dirs.into_iter().for_each(|dir| waiting.put(dir));
         let unsynced = 0;
@@ -310,7 +310,7 @@ impl Collection {
 
 /// The state that a record gives back.
 #[derive(Default)]
-struct Replay {
+struct Replayed {
     /// Directories that are in a directory that is done, and are not done themselves.
     waiting: BTreeSet<RelPath>,
     /// Bytes up to the end of the last directory that is done.
@@ -320,7 +320,7 @@ struct Replay {
     is_begun: bool,
 }
 
-impl Replay {
+impl Replayed {
     /// Reads the frames behind the terms.
     fn read<R: Read>(&mut self, frames: &mut Frames<R>, told: &mut dyn FnMut(&Fault)) -> io::Result<()> {
         let (mut dirs, mut faults, mut items) = (Vec::new(), Vec::new(), 0);
