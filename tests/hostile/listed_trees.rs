@@ -183,15 +183,25 @@ fn a_daemon_that_goes_away_and_comes_back_is_asked_again_for_the_directory() {
 }
 
 #[test]
-fn a_daemon_whose_listings_are_all_in_use_is_asked_again() {
+fn a_daemon_whose_listings_are_all_in_use_is_asked_as_long_as_others_of_the_run_end() {
     let (host, server) = (Host::new(), Server::start());
     let outcome = served(make(&host, &server, "out"), || {
-        Asked::of(&server).tell(&["a/"]);
-        Asked::of(&server).refuse(FaultCode::Busy);
+        Asked::of(&server).tell(&["busy/", "c/"]);
+        // More often than a daemon is asked of which nothing else comes.
+        for round in 0..6 {
+            for _ in 0..2 {
+                let asked = Asked::of(&server);
+                match asked.path.as_str() {
+                    "busy" => asked.refuse(FaultCode::Busy),
+                    _ if round < 5 => asked.tell(&["c/"]),
+                    _ => asked.tell(&[]),
+                }
+            }
+        }
         Asked::of(&server).tell(&["x"]);
     });
     assert_eq!(outcome.code, 0, "{outcome}");
-    assert_eq!(names(&host, "out"), ["a", "a/x"]);
+    assert_eq!(names(&host, "out"), ["busy", "busy/x", "c", "c/c", "c/c/c", "c/c/c/c", "c/c/c/c/c", "c/c/c/c/c/c"]);
 }
 
 #[test]

@@ -191,9 +191,8 @@ impl Gathering<'_, '_> {
             return Ok(Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())));
         };
         let all_pauses = if dir.is_root() { &[][..] } else { &PAUSES };
-        let mut pauses = all_pauses.iter();
+        let (mut pauses, mut ended_before) = (all_pauses.iter(), self.state.borrow().ended);
         loop {
-            let ended_before = self.state.borrow().ended;
             let fault = match self.listed(&at, listed).await {
                 Ok(()) => return Ok(Ok(())),
                 Err(ListingFailure::Here(fault)) => return Err(fault),
@@ -203,10 +202,11 @@ impl Gathering<'_, '_> {
             if !dir.is_root() && is_of_one(fault.code) {
                 return Ok(Err(fault));
             }
-            // The key's listings were all in use, and some have ended: it is as if it were the first
-            // time.
-            if fault.code == FaultCode::Busy && self.state.borrow().ended != ended_before {
-                pauses = all_pauses.iter();
+            // The key's listings were all in use, and some have ended: it is as if it were asked for
+            // the first time.
+            let ended = self.state.borrow().ended;
+            if fault.code == FaultCode::Busy && ended != ended_before {
+                (pauses, ended_before) = (all_pauses.iter(), ended);
             }
             let Some(pause) = pauses.next().filter(|_| may_pass(fault.code)) else { return Err(fault) };
             // What was given already comes again, and may have changed.
