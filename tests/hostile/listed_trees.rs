@@ -189,14 +189,12 @@ fn a_daemon_whose_listings_are_all_in_use_is_asked_as_long_as_others_of_the_run_
         Asked::of(&server).tell(&["busy/", "c/"]);
         // More often than a daemon is asked of which nothing else comes.
         for round in 0..6 {
-            for _ in 0..2 {
-                let asked = Asked::of(&server);
-                match asked.path.as_str() {
-                    "busy" => asked.refuse(FaultCode::Busy),
-                    _ if round < 5 => asked.tell(&["c/"]),
-                    _ => asked.tell(&[]),
-                }
-            }
+            // Neither is answered before both are asked for.
+            let (one, two) = (Asked::of(&server), Asked::of(&server));
+            let (busy, other) = if one.path == "busy" { (one, two) } else { (two, one) };
+            assert_eq!(busy.path, "busy");
+            busy.refuse(FaultCode::Busy);
+            other.tell(if round < 5 { &["c/"] } else { &[] });
         }
         Asked::of(&server).tell(&["x"]);
     });
