@@ -194,7 +194,7 @@ fn a_daemon_whose_listings_are_all_in_use_is_asked_as_long_as_others_of_the_run_
             let (busy, other) = if one.path == "busy" { (one, two) } else { (two, one) };
             assert_eq!(busy.path, "busy");
             busy.refuse(FaultCode::Busy);
-            other.tell(if round < 5 { &["c/"] } else { &[] });
+            other.tell(if round < 5 { &["c/"][..] } else { &[] });
         }
         Asked::of(&server).tell(&["x"]);
     });
