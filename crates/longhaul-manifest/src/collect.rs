@@ -282,13 +282,17 @@ impl Collection {
     /// the manifest stands.
     ///
     /// # Errors
-    /// If something cannot be read or written. Another run goes on.
-    pub fn seal(mut self, sort_bytes: usize) -> Result<Made, ManifestError> {
+    /// [`ManifestError::Stopped`] if it is to end early, or if something cannot be read or written.
+    /// Another run goes on.
+    pub fn seal(mut self, sort_bytes: usize, is_stopped: &dyn Fn() -> bool) -> Result<Made, ManifestError> {
         let failed = || ManifestError::file(READING, &self.path);
         let damaged = || failed()(damage());
         let mut sorter = Sorter::new(self.draft.dir(), sort_bytes);
         let mut frames = Frames::of(BufReader::new(File::open(&self.path).map_err(failed())?));
         while let Some((kind, body)) = frames.next_frame().map_err(failed())? {
+            if is_stopped() {
+                return Err(ManifestError::Stopped);
+            }
             if kind == DIR_ITEMS {
                 let mut items = BlockItems::new(block_of(&body).ok_or_else(damaged)?);
                 while let Some(item) = items.next_item().map_err(|_| damaged())? {
@@ -299,7 +303,10 @@ impl Collection {
         if frames.end() != self.length {
             return Err(damaged());
         }
-        for item in sorter.finish()? {
+        for (number, item) in sorter.finish()?.enumerate() {
+            if number % ITEMS_PER_STOP == 0 && is_stopped() {
+                return Err(ManifestError::Stopped);
+            }
             self.draft.add(&item?)?;
         }
         let sealed = self.draft.finish(Lists::ALL, self.omitted)?;
@@ -418,6 +425,8 @@ const DIR_DONE: u8 = b'd';
 const FRAMES_HELD_BYTES: usize = 1 << 20;
 /// Faults of names of one directory that a later run tells once more. Any others are counted.
 const FAULTS_OF_DIR_MAX: u64 = 256;
+/// Items that are sealed between two looks for a stop.
+const ITEMS_PER_STOP: usize = 4096;
 /// Bytes of the record that a power cut may cost.
 const UNSYNCED_BYTES_MAX: u64 = 64 << 20;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, RelPath};
 use longhaul_manifest::{
-    Collecting, Collection, CollectionStart, DirItems, Item, ManifestError, Sealed, Sums, is_unfinished,
+    Collecting, Collection, CollectionStart, DirItems, Item, Made, ManifestError, Sealed, Sums, is_unfinished,
 };
 
 use super::path;
@@ -64,11 +64,16 @@ fn list(collection: &mut Collection, count: usize) -> Vec<RelPath> {
     done
 }
 
+/// Seals all that was listed.
+fn seal(collection: Collection, sort_bytes: usize) -> Result<Made, ManifestError> {
+    collection.seal(sort_bytes, &|| false)
+}
+
 /// The manifest of a run that nothing disturbed.
 fn whole(out: &Path) -> Sealed {
     let mut collection = start(out);
     assert_eq!(list(&mut collection, 9).len(), 5);
-    collection.seal(1 << 20).unwrap().sealed
+    seal(collection, 1 << 20).unwrap().sealed
 }
 
 #[test]
@@ -82,7 +87,7 @@ fn directories_that_are_listed_at_once_and_end_in_any_order_make_one_manifest() 
     under_way.iter_mut().for_each(|listed| fill(&mut collection, listed));
     under_way.into_iter().rev().for_each(|listed| collection.done(listed).unwrap());
     assert_eq!(list(&mut collection, 9), [path("a/deep")]);
-    let two = collection.seal(1).unwrap();
+    let two = seal(collection, 1).unwrap();
     assert_eq!((one.digest(), 0), (two.sealed.digest(), two.items_resumed));
     let names: Vec<_> = two.sealed.items().map(|item| item.unwrap().path).collect();
     assert_eq!(names, ["a", "a-b", "a/deep", "a/deep/y", "a/x", "b", "c", "c/w", "z"].map(path));
@@ -107,7 +112,7 @@ fn a_run_that_ends_anywhere_goes_on_with_what_was_not_done() {
         assert_eq!((collection.is_resumed(), collection.has_waiting()), (count > 0, count < 5));
         let after = list(&mut collection, 9);
         assert!(before.len() + after.len() == 5 && !before.iter().any(|dir| after.contains(dir)), "{after:?}");
-        let made = collection.seal(1 << 20).unwrap();
+        let made = seal(collection, 1 << 20).unwrap();
         assert_eq!(made.sealed.digest(), wanted, "{count}");
         assert_eq!(made.items_resumed > 0, count > 0);
     }
@@ -121,23 +126,19 @@ fn a_record_that_is_cut_anywhere_loses_whole_directories_and_no_more() {
     let mut collection = start(&out);
     list(&mut collection, 4);
     drop(collection);
-    let record = out.join("progress.lhp");
-    let bytes = fs::read(&record).unwrap();
-    // The terms themselves appear with the file, and are never torn.
-    let first = bytes.len() - 300;
-    for length in first..bytes.len() {
-        fs::write(&record, &bytes[..length]).unwrap();
+    let bytes = fs::read(out.join("progress.lhp")).unwrap();
+    for length in (0..bytes.len()).step_by(5) {
         let copy = dir.path().join(format!("at-{length}"));
         fs::create_dir(&copy).unwrap();
-        fs::copy(&record, copy.join("progress.lhp")).unwrap();
+        fs::write(copy.join("progress.lhp"), &bytes[..length]).unwrap();
         let mut collection = match Collection::open(&asked(&copy, &Filter::default()), &mut |_| ()) {
             Ok(CollectionStart::Goes(collection)) => *collection,
-            // It is cut within the terms.
+            // It is cut within the terms, which appear whole with the file.
             Err(ManifestError::OtherDraft { of: "record", .. }) => continue,
             other => panic!("{other:?}"),
         };
         list(&mut collection, 9);
-        assert_eq!(collection.seal(1 << 20).unwrap().sealed.digest(), wanted, "{length}");
+        assert_eq!(seal(collection, 1 << 20).unwrap().sealed.digest(), wanted, "{length}");
     }
 }
 
@@ -161,9 +162,27 @@ fn another_tree_or_filter_and_a_scan_of_this_host_are_not_mixed_with_it() {
     assert!(matches!(longhaul_manifest::Draft::begin(&out), Err(ManifestError::OtherDraft { .. })));
     let mut collection = start(&out);
     list(&mut collection, 9);
-    collection.seal(1 << 20).unwrap();
+    seal(collection, 1 << 20).unwrap();
     let stands = Collection::open(&asked(&out, &Filter::default()), &mut |_| ());
     assert!(matches!(stands, Err(ManifestError::Stands { .. })), "{stands:?}");
+}
+
+#[test]
+fn a_run_that_is_stopped_while_it_seals_goes_on_with_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    // At the first frame of ten, at the second one, and when all are sorted.
+    for stopped_at in [0, 1, 10] {
+        let mut collection = start(&out);
+        list(&mut collection, 9);
+        let looks = std::cell::Cell::new(0);
+        let stopped = collection.seal(1 << 20, &|| looks.replace(looks.get() + 1) >= stopped_at);
+        assert!(matches!(stopped, Err(ManifestError::Stopped)), "{stopped:?}");
+    }
+    let collection = start(&out);
+    assert!(!collection.has_waiting());
+    assert_eq!(seal(collection, 1 << 20).unwrap().sealed.digest(), whole(&dir.path().join("whole")).digest());
+    assert_eq!(fs::read_dir(out).unwrap().count(), 2, "a segment and the head");
 }
 
 #[test]
@@ -173,7 +192,7 @@ fn a_run_that_was_killed_behind_the_head_left_a_manifest() {
     let mut collection = start(&out);
     list(&mut collection, 9);
     let record = fs::read(out.join("progress.lhp")).unwrap();
-    let sealed = collection.seal(1 << 20).unwrap().sealed;
+    let sealed = seal(collection, 1 << 20).unwrap().sealed;
     fs::write(out.join("progress.lhp"), record).unwrap();
     match Collection::open(&asked(&out, &Filter::default()), &mut |_| ()).unwrap() {
         CollectionStart::Made(made) => assert_eq!((made.sealed.digest(), made.items_resumed), (sealed.digest(), 9)),
@@ -209,7 +228,7 @@ fn what_was_listed_twice_has_only_the_second_listing_and_omissions_come_again() 
     let denied = collection.begin().unwrap();
     assert_eq!(denied.dir(), &path("denied"));
     collection.leave_out(denied);
-    let made = collection.seal(1 << 20).unwrap();
+    let made = seal(collection, 1 << 20).unwrap();
     assert_eq!((made.sealed.head().items(), made.sealed.head().omitted), (2, 2));
 }
 
@@ -223,7 +242,7 @@ fn a_directory_of_many_names_and_a_tree_of_too_many_directories() {
         collection.add(&mut listed, &item(&RelPath::root(), &name)).unwrap();
     }
     collection.done(listed).unwrap();
-    assert_eq!(collection.seal(1 << 20).unwrap().sealed.head().items(), 100_000);
+    assert_eq!(seal(collection, 1 << 20).unwrap().sealed.head().items(), 100_000);
     let mut collection = start(&dir.path().join("dirs"));
     let mut listed = collection.begin().unwrap();
     let refused =

@@ -7,6 +7,8 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
@@ -92,8 +94,28 @@ pub(in crate::commands) async fn gather(
     let (state, changed) = (RefCell::new(state), Notify::new());
     let gathering = Gathering { remote, top, filter, stop, state, changed };
     gathering.all().await?;
-    let made = gathering.state.into_inner().collection.seal(SORT_BYTES);
-    Ok(made.map_err(|error| fault(&error))?.sealed)
+    sealed(gathering.state.into_inner().collection, stop.clone()).await
+}
+
+/// Seals what was listed, unless a stop comes before.
+async fn sealed(collection: Collection, mut stop: Stop) -> Result<Sealed, Fault> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&is_stopped);
+    let mut sealing =
+        tokio::task::spawn_blocking(move || collection.seal(SORT_BYTES, &|| asked.load(Ordering::Relaxed)));
+    let (sealed, code) = tokio::select! {
+        biased;
+        code = stop.stopped() => {
+            is_stopped.store(true, Ordering::Relaxed);
+            (sealing.await, Some(code))
+        }
+        sealed = &mut sealing => (sealed, None),
+    };
+    let sealed = sealed.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))?;
+    sealed.map(|made| made.sealed).map_err(|error| match code {
+        Some(code) if matches!(error, ManifestError::Stopped) => Fault { code, ..fault(&error) },
+        _ => fault(&error),
+    })
 }
 
 /// The name of a tree at a daemon, by which a later run knows that it is the same.
