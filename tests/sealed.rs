@@ -280,6 +280,43 @@ fn a_scan_that_is_killed_again_and_again_ends_as_one_that_is_not() {
 const KILLS: u64 = 10;
 
 #[test]
+fn a_scan_of_a_daemon_that_is_killed_again_and_again_ends_as_one_that_is_not() {
+    let site = Site::new();
+    let top = site.root().join("ds");
+    for n in 0..2_000 {
+        files::make(top.join(format!("{:02}/{n:04}", n / 50)), n, 40);
+    }
+    // A fifo is told as soon as it is listed, and its directory may be done then or not.
+    (0..40).for_each(|n| files::make_special(top.join(format!("{n:02}/fifo")), FileType::Fifo));
+    let (host, from) = (&site.client, site.url("ds/"));
+    let make = |out: &str| host.run(["manifest", "make", "-v", "--json", &from, "-o", out]);
+    let whole = make("whole").succeed();
+    for _ in 0..KILLS {
+        if host.path("killed/head.lhm").exists() {
+            break;
+        }
+        let running = make("killed").start();
+        // "fifo, socket or device", or at its end "2000 files, ...".
+        running.wait_stderr(", ");
+        running.signal(Signal::KILL);
+        running.finish();
+    }
+    if host.path("killed/head.lhm").exists() {
+        make("killed").start().finish();
+    } else {
+        let outcome = make("killed").succeed();
+        assert!(outcome.summary()["items_resumed"].as_u64().unwrap() >= 40, "{outcome}");
+    }
+    assert_eq!(
+        fs::read(host.path("killed/head.lhm")).unwrap(),
+        fs::read(host.path("whole/head.lhm")).unwrap(),
+        "{whole}"
+    );
+    let left = fs::read_dir(host.path("killed")).unwrap().map(|name| name.unwrap().file_name());
+    assert_eq!(left.count(), 2, "a segment and the head");
+}
+
+#[test]
 fn a_storage_is_compared_with_its_catalogue_of_before_and_after() {
     let host = Host::new();
     for (number, name) in ["a", "d/new", "d/old", "dark", "e"].into_iter().enumerate() {

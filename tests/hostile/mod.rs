@@ -23,6 +23,7 @@ mod grants;
 mod joins;
 mod keys;
 mod links;
+mod listed_trees;
 mod listings;
 mod noise;
 mod orders;

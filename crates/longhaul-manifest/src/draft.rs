@@ -214,6 +214,12 @@ impl Draft {
     }
 }
 
+/// Whether a directory has an unfinished manifest, with which the command that began it goes on.
+pub fn is_unfinished(dir: &Path) -> bool {
+    let stands = |name| fs::symlink_metadata(dir.join(name)).is_ok();
+    stands(PROGRESS_NAME) && !stands(HEAD_NAME)
+}
+
 /// It says where it lies, and no more.
 impl std::fmt::Debug for Draft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -110,6 +110,12 @@ pub enum ManifestError {
         /// The most that there may be.
         max: usize,
     },
+    /// A tree has more directories that are still to be listed than are held.
+    #[error("there are too many directories: the names of those to come take over {max_mib} MiB")]
+    TooManyDirs {
+        /// Their most memory, in MiB.
+        max_mib: usize,
+    },
     /// A thread of the scan ended by a bug.
     #[error("a thread of the scan has ended by a bug, and the manifest was not sealed")]
     Thread,
@@ -218,7 +224,10 @@ impl ManifestError {
             ManifestError::Order { path }
             | ManifestError::Unlistable { path, .. }
             | ManifestError::Conflict { path, .. } => fault.about(path.escaped()),
-            ManifestError::TooMany { .. } | ManifestError::Thread | ManifestError::Stopped => fault,
+            ManifestError::TooMany { .. }
+            | ManifestError::TooManyDirs { .. }
+            | ManifestError::Thread
+            | ManifestError::Stopped => fault,
         }
     }
 
@@ -228,7 +237,7 @@ impl ManifestError {
             ManifestError::Segment { .. } | ManifestError::Conflict { .. } => FaultCode::Mismatch,
             ManifestError::Busy { .. } => FaultCode::Busy,
             ManifestError::Stopped => FaultCode::Interrupted,
-            ManifestError::Unlistable { .. } => FaultCode::Unsupported,
+            ManifestError::Unlistable { .. } | ManifestError::TooManyDirs { .. } => FaultCode::Unsupported,
             ManifestError::Thread => FaultCode::Internal,
             ManifestError::Head { .. }
             | ManifestError::Line { .. }

@@ -11,9 +11,10 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-use crate::block::{BLOCK_FIELDS_MAX, BLOCK_SUMS_MAX, Block, BlockBuilder, BlockItems};
+use crate::block::{BlockBuilder, BlockItems};
 use crate::draft::{Draft, DraftStart, Finished};
 use crate::error::ManifestError;
+use crate::frames::{Frames, block_body, block_of, frame};
 use crate::head::Segment;
 use crate::item::Item;
 use crate::lock::PROGRESS_NAME;
@@ -49,6 +50,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// The first frame of a record that is begun under them.
+    pub(crate) fn first_frame(&self) -> Vec<u8> {
+        frame(TERMS, &self.bytes())
+    }
+
+    /// The part that is another one in a record, whose first frame this reads.
+    pub(crate) fn differing_in<R: Read>(&self, frames: &mut Frames<R>) -> io::Result<Option<&'static str>> {
+        Ok(match frames.next_frame()? {
+            Some((TERMS, body)) => self.differing(&body),
+            _ => Some("record"),
+        })
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let inode = self.inode.to_string();
         [self.tree.as_slice(), inode.as_bytes(), self.checksums.as_bytes(), self.filter.as_bytes()].join(&0)
@@ -81,16 +95,16 @@ impl Progress {
             Err(error) => return Err(failed()(error)),
         };
         let Some(mut file) = old else {
-            let file = draft.replace(PROGRESS_NAME, &frame(TERMS, &terms.bytes()))?;
+            let file = draft.replace(PROGRESS_NAME, &terms.first_frame())?;
             let (segments, waiting) = (Vec::new(), BlockBuilder::default());
             return Ok(Progress { file, path, terms, segments, waiting, omitted: 0, omitted_before: 0, resumed: 0 });
         };
-        let mut replay = Replay { frames: BufReader::new(&mut file), end: 0 };
-        if let Some(of) = replay.differing(&terms).map_err(failed())? {
+        let mut replay = Replay(Frames::of(BufReader::new(&mut file)));
+        if let Some(of) = terms.differing_in(&mut replay.0).map_err(failed())? {
             return Err(ManifestError::OtherDraft { path: draft.dir().to_owned(), of });
         }
         let (segments, omitted, resumed, late) = replay.give_to(draft, &path)?;
-        let end = replay.end;
+        let end = replay.0.end();
         file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end))).map_err(failed())?;
         let waiting = BlockBuilder::default();
         let mut progress = Progress { file, path, terms, segments, waiting, omitted, omitted_before: omitted, resumed };
@@ -133,9 +147,7 @@ impl Progress {
         if block.items == 0 {
             return Ok(());
         }
-        let numbers = [block.items, block.fields.len() as u32, block.sums.len() as u32].map(u32::to_le_bytes);
-        let body =
-            [&self.omitted_before.to_le_bytes()[..], numbers.as_flattened(), &block.fields, &block.sums].concat();
+        let body = block_body(&self.omitted_before.to_le_bytes(), block);
         let written = self.file.write_all(&frame(ITEMS, &body));
         written.map_err(ManifestError::file("write the record of an unfinished manifest", &self.path))?;
         self.waiting.clear();
@@ -146,7 +158,7 @@ impl Progress {
     pub(crate) fn finished(&mut self, draft: &Draft, finished: Finished) -> Result<(), ManifestError> {
         self.waiting.clear();
         self.segments.push(finished);
-        let mut bytes = frame(TERMS, &self.terms.bytes());
+        let mut bytes = self.terms.first_frame();
         for Finished { segment, last } in &self.segments {
             let body = [&self.omitted.to_le_bytes()[..], segment.line().as_bytes(), last].concat();
             bytes.extend(frame(SEGMENT, &body));
@@ -166,8 +178,7 @@ pub(crate) fn remove_leftover(draft: &Draft, terms: &Terms) -> Result<bool, Mani
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(failed()(error)),
     };
-    let mut replay = Replay { frames: BufReader::new(file), end: 0 };
-    if replay.differing(terms).map_err(failed())?.is_some() {
+    if terms.differing_in(&mut Frames::of(BufReader::new(file))).map_err(failed())?.is_some() {
         return Ok(false);
     }
     remove(draft)?;
@@ -182,54 +193,20 @@ pub(crate) fn remove(draft: &Draft) -> Result<(), ManifestError> {
 }
 
 /// A record being read.
-struct Replay<R> {
-    frames: R,
-    /// Bytes of whole frames.
-    end: u64,
-}
+struct Replay<R>(Frames<R>);
 
 /// The segments that stand, the names omitted, the items given back, and a segment that came to
 /// stand by them.
 type Given = (Vec<Finished>, u64, u64, Option<Finished>);
 
 impl<R: Read> Replay<R> {
-    /// The part of the terms that is another one in the record, whose first frame this reads.
-    fn differing(&mut self, terms: &Terms) -> io::Result<Option<&'static str>> {
-        Ok(match self.next_frame()? {
-            Some((TERMS, body)) => terms.differing(&body),
-            _ => Some("record"),
-        })
-    }
-
-    /// The next whole frame. `None` at the end, or where one is torn.
-    fn next_frame(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
-        let mut head = Vec::new();
-        (&mut self.frames).take(FRAME_HEAD_BYTES as u64).read_to_end(&mut head)?;
-        let Some(([a, b, c, d, kind], _)) = head.split_first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(None) };
-        let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-        if length > RECORD_FRAME_BYTES_MAX {
-            return Ok(None);
-        }
-        let mut body = Vec::new();
-        (&mut self.frames).take((length + CHECK_BYTES) as u64).read_to_end(&mut body)?;
-        if body.len() < length + CHECK_BYTES {
-            return Ok(None);
-        }
-        let check = body.split_off(length);
-        if check != frame(*kind, &body)[FRAME_HEAD_BYTES + length..] {
-            return Ok(None);
-        }
-        self.end += (FRAME_HEAD_BYTES + length + CHECK_BYTES) as u64;
-        Ok(Some((*kind, body)))
-    }
-
     /// Gives the draft all segments and items.
     fn give_to(&mut self, draft: &mut Draft, path: &std::path::Path) -> Result<Given, ManifestError> {
         let failed = || ManifestError::file("read the record of an unfinished manifest", path);
         let odd = || failed()(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
         let (mut segments, mut omitted, mut resumed, mut late) = (Vec::new(), 0, 0, None);
         let mut begun = false;
-        while let Some((kind, body)) = self.next_frame().map_err(failed())? {
+        while let Some((kind, body)) = self.0.next_frame().map_err(failed())? {
             let (number, body) = body.split_first_chunk().ok_or_else(odd)?;
             omitted = u64::from_le_bytes(*number);
             match kind {
@@ -268,32 +245,10 @@ fn finished_of(body: &[u8]) -> Option<Finished> {
     Some(Finished { segment, last: body[end + 1..].to_vec() })
 }
 
-fn block_of(body: &[u8]) -> Option<Block> {
-    let (numbers, rest) = body.split_first_chunk::<12>()?;
-    let (numbers, _) = numbers.as_chunks::<4>();
-    let [items, fields, sums] = [0, 1, 2].map(|at| u32::from_le_bytes(numbers[at]));
-    let (fields, sums_bytes) = rest.split_at_checked(fields as usize)?;
-    (sums_bytes.len() == sums as usize).then(|| Block { items, fields: fields.to_vec(), sums: sums_bytes.to_vec() })
-}
-
-/// The bytes of a frame: its length, its kind, its body, and the first bytes of a digest of these.
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = [&(body.len() as u32).to_le_bytes()[..], &[kind], body].concat();
-    let check = blake3::hash(&bytes);
-    bytes.extend_from_slice(&check.as_bytes()[..CHECK_BYTES]);
-    bytes
-}
-
 /// Kinds of frames.
 const TERMS: u8 = b'T';
 const SEGMENT: u8 = b'S';
 const ITEMS: u8 = b'I';
-/// Bytes before the body of a frame: its length and its kind.
-const FRAME_HEAD_BYTES: usize = 5;
-/// Bytes behind the body.
-const CHECK_BYTES: usize = 8;
-/// Bytes of a body at most: those of a block and its numbers, and of any terms.
-const RECORD_FRAME_BYTES_MAX: usize = BLOCK_FIELDS_MAX + BLOCK_SUMS_MAX + (1 << 20);
 /// Items that wait for the record at most, and the length of a file which does not wait: what a
 /// process that is killed has to read once more is half a thousand small files, or one large one.
 const ITEMS_WAITING_MAX: u32 = 512;

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests set up and judge files themselves")]
 #![allow(clippy::unwrap_used, reason = "what a test sets up itself it may take for granted")]
 
+mod collected;
 mod format;
 mod lists;
 mod segments;

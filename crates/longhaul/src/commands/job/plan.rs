@@ -14,7 +14,7 @@ use longhaul_core::{Blame, Fault, FaultCode, Filter, Mtime, PlainText, RelPath};
 use longhaul_engine::{Reach, Remote, Stop};
 use longhaul_jobs::queue::note_omitted;
 use longhaul_jobs::{Campaign, CampaignState, JobsError, OmittedName, Store};
-use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums};
+use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Sealed, Sums, is_unfinished};
 use longhaul_net::Identity;
 
 use super::add::parsed;
@@ -128,7 +128,7 @@ fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mu
     let source = CampaignSource { top, only: None, onto: RelPath::root() };
     let shelf = Shelf::at(out.to_owned());
     let filter = manifest::filter(&args.filters.rules)?;
-    let (sealed, _) = lister.sealed((&source, &CampaignKeys::default()), &filter, &out.join("manifest"), &shelf)?;
+    let (sealed, _) = lister.sealed((&source, &CampaignKeys::default()), &filter, &out.join(LISTED), &shelf)?;
     for list in write_parts(&sealed, out, count.unwrap_or(NonZero::<u32>::MIN))? {
         telling.part(&list.path, list.total);
     }
@@ -139,16 +139,17 @@ fn write_lists(args: &JobPlanArgs, out: &Path, lister: &mut Lister, telling: &mu
 }
 
 /// Refuses a directory with anything in it: lists of another source, or of a run that was killed,
-/// must not be taken for these.
+/// must not be taken for these. A scan that was killed goes on: it knows its source.
 #[allow(clippy::disallowed_methods, reason = "the user names the directory")]
 fn refuse_used(out: &Path) -> Result<(), Error> {
-    match std::fs::read_dir(out).map(|mut names| names.next()) {
-        Ok(Some(_)) => {
+    match std::fs::read_dir(out).map(|mut names| (names.next(), names.next())) {
+        Ok((Some(_), None)) if is_unfinished(&out.join(LISTED)) => Ok(()),
+        Ok((Some(_), _)) => {
             let message = format_args!("the directory '{}' is not empty", out.display());
             let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
             Err(fault.hint_in_words("remove it, or name another one with --out").into())
         }
-        Ok(None) => Ok(()),
+        Ok((None, _)) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Error::file("read", out)(error)),
     }
@@ -266,5 +267,7 @@ fn one_file(top: &Path, name: &RelPath, out: &Path) -> Result<Sealed, Fault> {
     sealed().map_err(|error| fault_of_manifest(&error))
 }
 
+/// The manifest beside lists.
+const LISTED: &str = "manifest";
 /// The most lists that can be asked for.
 const LISTS: u32 = 100_000;

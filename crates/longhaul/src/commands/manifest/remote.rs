@@ -1,18 +1,24 @@
 //! `manifest make` of a directory at a daemon: names, lengths and times, as the daemon lists them.
 //!
-//! In: a location. Out: a sealed manifest. Directories are listed one after the other and sorted
-//! here; a run that is stopped begins anew. Files are not read. A daemon may be a stranger: what it
-//! lists takes bounded memory.
+//! In: a location. Out: a sealed manifest. A few directories are listed at a time, and the crate of
+//! manifests keeps what was listed, so that a run that was stopped goes on. Files are not read. A
+//! daemon may be a stranger: what it lists takes bounded memory.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
-use longhaul_engine::{Listed, ListedKind, Remote, RemotePath, Stop, list};
-use longhaul_manifest::{Draft, Item, ItemKind, Lists, ManifestError, Sealed, Sorter, Sums};
+use longhaul_engine::{Listed, ListedKind, Reach, Remote, RemotePath, Stop, list};
+use longhaul_manifest::{
+    Collecting, Collection, CollectionStart, DirItems, Item, ItemKind, ManifestError, Sealed, Sums,
+};
+use tokio::sync::Notify;
 
-use super::{Output, SORT_BYTES, computed, fault, filter, sealed_of};
+use super::{Output, SORT_BYTES, computed, fault, filter};
 use crate::cli::ManifestMakeArgs;
 use crate::commands::{Context, block_on};
 use crate::error::Error;
@@ -54,174 +60,328 @@ pub(super) fn make(
     asking.end();
     match sealed {
         Ok(sealed) => telling.made(&out, &sealed),
+        Err(fault) if fault.hint.is_none() => telling.failed(&fault.hint_in_words(GOES_ON)),
         Err(fault) => telling.failed(&fault),
     }
     Ok(telling.end())
 }
 
-/// Lists a tree at a daemon as a manifest in `out`, and tells what could not be read.
+/// Lists a tree at a daemon as a manifest in `out`, and tells what could not be read. Goes on with
+/// what an earlier run has listed there.
 ///
 /// # Errors
 /// The fault that ended it.
 pub(in crate::commands) async fn gather(
-    (remote, path): (&Remote, RemotePath),
+    (remote, top): (&Remote, RemotePath),
     filter: Filter,
     out: &Path,
     stop: &Stop,
     telling: &mut Output,
 ) -> Result<Sealed, Fault> {
-    let draft = Draft::begin(out).map_err(|error| fault(&error))?;
-    let (sorter, waiting) = (Sorter::new(out, SORT_BYTES), Waiting::new(WAITING_BYTES_MAX));
-    let mut gathering = Gathering { filter, sorter, telling, waiting, omitted: 0, failed: None };
-    gathering.tree(remote, path, stop).await?;
-    let Gathering { sorter, omitted, failed, .. } = gathering;
-    failed.map_or(Ok(()), Err)?;
-    sealed(draft, sorter, omitted).map_err(|error| fault(&error))
+    let tree = named(remote, &top);
+    let asked = Collecting { out, tree, filter: &filter, waiting_bytes_max: WAITING_BYTES_MAX };
+    let started = Collection::open(&asked, &mut |omitted| telling.omitted(omitted));
+    let collection = match started.map_err(|error| fault(&error))? {
+        CollectionStart::Goes(collection) => *collection,
+        CollectionStart::Made(made) => {
+            telling.resumed(made.items_resumed);
+            return Ok(made.sealed);
+        }
+    };
+    telling.resumed(collection.resumed());
+    let state =
+        GatheringState { collection, telling, under_way: 0, ended: 0, items: 0, bytes: 0, told: Instant::now() };
+    let (state, changed) = (RefCell::new(state), Notify::new());
+    let gathering = Gathering { remote, top, filter, stop, state, changed };
+    gathering.all().await?;
+    sealed(gathering.state.into_inner().collection, stop.clone()).await
 }
 
-fn sealed(draft: Draft, sorter: Sorter, omitted: u64) -> Result<Sealed, ManifestError> {
-    sealed_of(draft, sorter.finish()?, Lists::ALL, omitted)
+/// Seals what was listed, unless a stop comes before.
+async fn sealed(collection: Collection, mut stop: Stop) -> Result<Sealed, Fault> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&is_stopped);
+    let mut sealing =
+        tokio::task::spawn_blocking(move || collection.seal(SORT_BYTES, &|| asked.load(Ordering::Relaxed)));
+    let (sealed, code) = tokio::select! {
+        biased;
+        code = stop.stopped() => {
+            is_stopped.store(true, Ordering::Relaxed);
+            (sealing.await, Some(code))
+        }
+        sealed = &mut sealing => (sealed, None),
+    };
+    let sealed = sealed.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))?;
+    sealed.map(|made| made.sealed).map_err(|error| match code {
+        Some(code) if matches!(error, ManifestError::Stopped) => Fault { code, ..fault(&error) },
+        _ => fault(&error),
+    })
 }
 
-/// Names being gathered.
-struct Gathering<'t> {
+/// The name of a tree at a daemon, by which a later run knows that it is the same.
+fn named(remote: &Remote, top: &RemotePath) -> Vec<u8> {
+    let daemon = match &remote.reach {
+        Reach::Address { host, port } => format!("lh://{host}:{port}"),
+        other => format!("{other:?}"),
+    };
+    [daemon.as_bytes(), b"/", top.root.as_bytes(), b"/", top.path.as_bytes()].concat()
+}
+
+/// A tree being gathered.
+struct Gathering<'g, 't> {
+    remote: &'g Remote,
+    top: RemotePath,
     filter: Filter,
-    sorter: Sorter,
-    telling: &'t mut Output,
-    waiting: Waiting,
-    omitted: u64,
-    /// The failure after which nothing is gathered.
-    failed: Option<Fault>,
+    stop: &'g Stop,
+    state: RefCell<GatheringState<'t>>,
+    /// Told whenever a directory has ended.
+    changed: Notify,
 }
 
-impl Gathering<'_> {
-    /// Lists a tree, directory by directory.
-    async fn tree(&mut self, remote: &Remote, top: RemotePath, stop: &Stop) -> Result<(), Fault> {
-        // The limit is not that short.
-        let _ = self.waiting.push(RelPath::root());
-        while let Some(dir) = self.waiting.pop() {
-            let Ok(at) = top.path.concat(&dir) else {
-                let why = "the path is longer than one may be";
-                self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped()));
-                continue;
-            };
-            let path = RemotePath { root: top.root.clone(), path: at, slash: true };
-            match self.directory(remote, path, &dir, stop).await {
-                Ok(()) => {}
-                // One directory of many: it is told, and the rest is listed.
-                Err(fault) if !dir.is_root() && is_of_one(fault.code) => self.omit(&fault),
-                Err(fault) => return Err(fault),
-            }
-            if self.failed.is_some() {
-                break;
+/// Names that were gathered, and directories under way.
+struct GatheringState<'t> {
+    collection: Collection,
+    telling: &'t mut Output,
+    /// Directories that are being listed.
+    under_way: usize,
+    /// Directories that were listed, or could not be.
+    ended: u64,
+    items: u64,
+    bytes: u64,
+    /// The time at which it was told how far it is.
+    told: Instant,
+}
+
+/// The failure of a listing.
+enum ListingFailure {
+    /// On this side, or by a breach of the protocol: it ends the run.
+    Here(Fault),
+    /// As the daemon said, or as the way to it failed.
+    There(Fault),
+}
+
+impl Gathering<'_, '_> {
+    /// Lists all directories that are not done.
+    async fn all(&self) -> Result<(), Fault> {
+        let is_resumed = self.state.borrow().collection.is_resumed();
+        let waits = self.state.borrow().collection.has_waiting();
+        // The first conversation is alone: the user may be asked about the daemon's key, and one
+        // who may not list the top is told that of all, and not of each directory.
+        if waits && is_resumed {
+            list(self.remote.clone(), Some(self.top.clone()), self.stop.clone(), |_| ControlFlow::Break(())).await?;
+        } else if !is_resumed && let Some(listed) = self.begin() {
+            self.directory(listed).await?;
+        }
+        // Three at a time: a daemon has four listings for each key, and one is left for 'ls' and for
+        // other scans of this user.
+        tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn()).map(drop)
+    }
+
+    /// Lists directories, one after the other, until none waits and none is under way.
+    async fn in_turn(&self) -> Result<(), Fault> {
+        loop {
+            match self.begin() {
+                Some(listed) => self.directory(listed).await?,
+                None if self.state.borrow().under_way == 0 => return Ok(()),
+                None => self.changed.notified().await,
             }
         }
+    }
+
+    /// Begins with a directory, if one waits.
+    fn begin(&self) -> Option<DirItems> {
+        let mut state = self.state.borrow_mut();
+        let listed = state.collection.begin()?;
+        state.under_way += 1;
+        Some(listed)
+    }
+
+    /// Lists a directory, or tells why it cannot be listed.
+    async fn directory(&self, mut listed: DirItems) -> Result<(), Fault> {
+        let ended = self.tried(&mut listed).await?;
+        self.state.borrow_mut().end(listed, ended)?;
+        self.changed.notify_waiters();
         Ok(())
     }
 
-    /// Lists a directory. A daemon that has answered before is asked some times more.
-    async fn directory(&mut self, remote: &Remote, path: RemotePath, dir: &RelPath, stop: &Stop) -> Result<(), Fault> {
-        let (before, omitted) = (self.waiting.dirs.len(), self.omitted);
-        let mut pauses = if dir.is_root() { &[][..] } else { &PAUSES }.iter();
+    /// Lists a directory. A daemon that has listed the top is asked some times more. The inner fault
+    /// is that of this directory alone.
+    async fn tried(&self, listed: &mut DirItems) -> Result<Result<(), Fault>, Fault> {
+        let dir = listed.dir().clone();
+        let Ok(at) = self.top.path.concat(&dir) else {
+            let why = "the path is longer than one may be";
+            return Ok(Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())));
+        };
+        let all_pauses = if dir.is_root() { &[][..] } else { &PAUSES };
+        let (mut pauses, mut ended_before) = (all_pauses.iter(), self.state.borrow().ended);
         loop {
-            let sink = |names: Vec<Listed>| {
-                names.into_iter().for_each(|listed| self.take(dir, listed));
-                if self.failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let fault = match self.listed(&at, listed).await {
+                Ok(()) => return Ok(Ok(())),
+                Err(ListingFailure::Here(fault)) => return Err(fault),
+                Err(ListingFailure::There(fault)) => fault,
             };
-            let fault = match list(remote.clone(), Some(path.clone()), stop.clone(), sink).await {
-                Ok(()) => return Ok(()),
-                Err(fault) => fault,
-            };
+            // One directory of many: it is told, and the rest is listed.
+            if !dir.is_root() && is_of_one(fault.code) {
+                return Ok(Err(fault));
+            }
+            // The key's listings were all in use, and some have ended: it is as if it were asked for
+            // the first time.
+            let ended = self.state.borrow().ended;
+            if fault.code == FaultCode::Busy && ended != ended_before {
+                (pauses, ended_before) = (all_pauses.iter(), ended);
+            }
             let Some(pause) = pauses.next().filter(|_| may_pass(fault.code)) else { return Err(fault) };
-            // Names that were given already come again; the sort gives each of them once.
-            self.waiting.truncate(before);
-            self.omitted = omitted;
+            // What was given already comes again, and may have changed.
+            self.state.borrow_mut().collection.begin_again(listed);
             // If it is stopped meanwhile, the next listing says so.
-            let _ = tokio::time::timeout(*pause, stop.clone().stopped()).await;
+            let _ = tokio::time::timeout(*pause, self.stop.clone().stopped()).await;
         }
     }
 
-    fn omit(&mut self, fault: &Fault) {
-        self.omitted += 1;
-        self.telling.omitted(fault);
+    /// Lists a directory once.
+    async fn listed(&self, at: &RelPath, listed: &mut DirItems) -> Result<(), ListingFailure> {
+        let (mut names, mut failed) = (NamesHeard::default(), None);
+        let sink = |page: Vec<Listed>| {
+            let taken = page.into_iter().try_for_each(|name| {
+                names.hear(&name, listed.dir())?;
+                self.take(listed, name)
+            });
+            match taken {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(fault) => {
+                    failed = Some(fault);
+                    ControlFlow::Break(())
+                }
+            }
+        };
+        let heard = list(self.remote.clone(), Some(self.at(at.clone())), self.stop.clone(), sink).await;
+        if let Some(fault) = failed {
+            return Err(ListingFailure::Here(fault));
+        }
+        heard.map_err(ListingFailure::There)?;
+        match names.lone_namesake(listed.dir()).and_then(|name| at.join(name).ok()) {
+            Some(inner) => self.need_dir(inner, listed.dir()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Finds out whether a directory has something at a path in it: a path that is no directory is
+    /// listed as the one name that it has itself.
+    async fn need_dir(&self, inner: RelPath, dir: &RelPath) -> Result<(), ListingFailure> {
+        let sink = |_| ControlFlow::Break(());
+        match list(self.remote.clone(), Some(self.at(inner)), self.stop.clone(), sink).await {
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::InTheWay) => {
+                let why = format!("'{}' was a directory when it was found, and is none any more", dir.escaped());
+                let fault = Fault::new(FaultCode::InTheWay, Blame::Peer, why).about(dir.escaped());
+                Err(ListingFailure::There(fault))
+            }
+            looked => looked.map_err(ListingFailure::There),
+        }
+    }
+
+    fn at(&self, path: RelPath) -> RemotePath {
+        RemotePath { root: self.top.root.clone(), path, slash: true }
     }
 
     /// Takes a name that was listed in a directory.
-    fn take(&mut self, dir: &RelPath, listed: Listed) {
-        let path = match dir.join(&listed.name) {
+    fn take(&self, to: &mut DirItems, listed: Listed) -> Result<(), Fault> {
+        let mut state = self.state.borrow_mut();
+        let path = match to.dir().join(&listed.name) {
             Ok(path) => path,
-            Err(why) => return self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())),
+            Err(why) => {
+                let fault = Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(to.dir().escaped());
+                return state.omit(to, &fault);
+            }
         };
         let is_dir = matches!(listed.kind, ListedKind::Dir);
-        if self.failed.is_some() || !self.filter.verdict(&path, is_dir) {
-            return;
+        if !self.filter.verdict(&path, is_dir) {
+            return Ok(());
         }
         let kind = match listed.kind {
             ListedKind::File => ItemKind::File { bytes: Some(listed.len) },
             ListedKind::Dir => ItemKind::Dir,
             ListedKind::Symlink { target } => ItemKind::Link { target },
-            _ => return self.telling.skipped(path.as_bytes(), "fifo, socket or device"),
+            _ => {
+                state.telling.skipped(path.as_bytes(), "fifo, socket or device");
+                return Ok(());
+            }
         };
         let mtime = if is_dir { None } else { Some(listed.meta.mtime) };
         let item = Item { path, kind, mtime, sums: Sums::default() };
         if let Some(why) = item.flaw() {
             let message = format!("'{}' cannot be listed: {why}", item.path.escaped());
-            return self.omit(&Fault::new(FaultCode::Unsupported, Blame::Peer, message).about(item.path.escaped()));
+            let fault = Fault::new(FaultCode::Unsupported, Blame::Peer, message).about(item.path.escaped());
+            return state.omit(to, &fault);
         }
-        if is_dir && !self.waiting.push(item.path.clone()) {
-            self.failed = Some(too_many());
-            return;
-        }
-        self.failed = self.sorter.add(item).err().map(|error| fault(&error));
+        state.add(to, &item)
     }
 }
 
-/// Directories that are to be listed, the last one first.
-struct Waiting {
-    dirs: Vec<RelPath>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-impl Waiting {
-    fn new(bytes_max: usize) -> Waiting {
-        Waiting { dirs: Vec::new(), bytes: 0, bytes_max }
-    }
-
-    /// Has a directory wait. Gives whether there was room.
-    #[must_use]
-    fn push(&mut self, dir: RelPath) -> bool {
-        let bytes = self.bytes + memory_of(&dir);
-        if bytes > self.bytes_max {
-            return false;
+impl GatheringState<'_> {
+    fn add(&mut self, to: &mut DirItems, item: &Item) -> Result<(), Fault> {
+        self.items += 1;
+        self.bytes = self.bytes.saturating_add(item.bytes());
+        if self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            self.telling.progress(self.items, self.bytes);
         }
-        self.bytes = bytes;
-        self.dirs.push(dir);
-        true
+        self.collection.add(to, item).map_err(|error| match error {
+            ManifestError::TooManyDirs { max_mib } => too_many(max_mib),
+            error => fault(&error),
+        })
     }
 
-    fn pop(&mut self) -> Option<RelPath> {
-        let dir = self.dirs.pop()?;
-        self.bytes -= memory_of(&dir);
-        Some(dir)
+    /// Leaves out a name.
+    fn omit(&mut self, from: &mut DirItems, omitted: &Fault) -> Result<(), Fault> {
+        self.telling.omitted(omitted);
+        self.collection.omit(from, omitted).map_err(|error| fault(&error))
     }
 
-    /// Forgets all but the first `length`.
-    fn truncate(&mut self, length: usize) {
-        while self.dirs.len() > length {
-            drop(self.pop());
+    /// Ends with a directory.
+    fn end(&mut self, listed: DirItems, ended: Result<(), Fault>) -> Result<(), Fault> {
+        self.under_way -= 1;
+        self.ended += 1;
+        match ended {
+            Ok(()) => self.collection.done(listed).map_err(|error| fault(&error)),
+            Err(omitted) => {
+                self.telling.omitted(&omitted);
+                self.collection.leave_out(listed);
+                Ok(())
+            }
         }
     }
 }
 
-/// The memory of a directory that waits.
-fn memory_of(dir: &RelPath) -> usize {
-    size_of::<RelPath>() + 32 + dir.as_bytes().len()
+/// The names of a listing so far.
+#[derive(Default)]
+struct NamesHeard {
+    count: u64,
+    last: Vec<u8>,
+    is_dir: bool,
 }
 
-fn too_many() -> Fault {
-    let max = WAITING_BYTES_MAX >> 20;
-    let message = format!("the daemon lists too many directories: the names of those to come take over {max} MiB");
+impl NamesHeard {
+    /// Hears a name in a directory, which must follow the one before.
+    fn hear(&mut self, listed: &Listed, dir: &RelPath) -> Result<(), Fault> {
+        if self.count > 0 && listed.name <= self.last {
+            let why = "a listing that is not in order, or has a name twice";
+            return Err(Fault::protocol(why).about(dir.escaped()));
+        }
+        self.count += 1;
+        self.last.clone_from(&listed.name);
+        self.is_dir = matches!(listed.kind, ListedKind::Dir);
+        Ok(())
+    }
+
+    /// The only name, if it is that of the directory itself and of something else.
+    fn lone_namesake(&self, dir: &RelPath) -> Option<&[u8]> {
+        let is_lone = self.count == 1 && !self.is_dir && dir.name() == Some(self.last.as_slice());
+        is_lone.then_some(self.last.as_slice())
+    }
+}
+
+fn too_many(max_mib: usize) -> Fault {
+    let message = format!("the daemon lists too many directories: the names of those to come take over {max_mib} MiB");
     let hint = "run 'longhaul manifest make' on the daemon's host, or list a directory beneath that one";
     Fault::new(FaultCode::Unsupported, Blame::Peer, message).hint_in_words(hint)
 }
@@ -236,26 +396,12 @@ fn may_pass(code: FaultCode) -> bool {
     matches!(code, FaultCode::Busy | FaultCode::Lost | FaultCode::TimedOut | FaultCode::Unreachable)
 }
 
+/// The next step behind a run that ended early.
+const GOES_ON: &str = "run the same command again; it goes on";
 /// Memory of the directories that wait: a million or two.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// The pauses before a directory is asked for once more.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(10)];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directories_that_wait_take_bounded_memory() {
-        let mut waiting = Waiting::new(10_000);
-        let name = |n: usize| RelPath::new(format!("{n:0100}")).unwrap();
-        let room = (0..1000).find(|n| !waiting.push(name(*n))).unwrap();
-        assert!((10..100).contains(&room), "{room}");
-        waiting.truncate(room - 1);
-        assert!(waiting.push(name(7)) && !waiting.push(name(8)));
-        assert_eq!(waiting.pop(), Some(name(7)));
-        waiting.truncate(0);
-        assert_eq!((waiting.bytes, waiting.pop()), (0, None));
-    }
-}
+/// The time between two lines of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
