@@ -42,8 +42,7 @@ impl<W: Write> JobTelling<W> {
         let sum = |of: fn(&Left) -> Amount| all.iter().fold(Amount::default(), |sum, (_, left)| added(sum, of(left)));
         let (total, done, failed) = (sum(|left| left.total), sum(|left| left.done), sum(|left| left.failed));
         let (cancelled, left) = (sum(|left| left.cancelled), sum(|left| left.left));
-        let cancelled =
-            if cancelled.files > 0 { format!("; cancelled {}", amount(cancelled)) } else { String::new() };
+        let cancelled = if cancelled.files > 0 { format!("; cancelled {}", amount(cancelled)) } else { String::new() };
         let (done, failed, left) = (amount(done), amount(failed), amount(left));
         let campaigns = units::count(all.len() as u64, "campaign");
         let parts = format!("done {done}; given up {failed}{cancelled}; left {left}");
