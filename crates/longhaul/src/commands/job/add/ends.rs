@@ -47,7 +47,7 @@ pub(super) fn ends(args: &TransferArgs) -> Result<CampaignEnds, Error> {
     let mut to: Vec<CampaignPlace> = Vec::new();
     for text in std::iter::once(dest).chain(&args.writes.also) {
         let place = place(text)?.0;
-        if to.iter().any(|known| known.shown() == place.shown()) {
+        if to.iter().any(|known| is_same(known, &place)) {
             let message = format_args!("the destination '{}' is named twice", place.shown());
             let fault = Fault::new(FaultCode::Usage, Blame::Local, message).about(place.shown());
             return Err(fault.hint_in_words("name each destination once").into());
@@ -57,6 +57,15 @@ pub(super) fn ends(args: &TransferArgs) -> Result<CampaignEnds, Error> {
     let sources = sources.iter().map(|text| source(text)).collect::<Result<Vec<_>, _>>()?;
     refuse_overlap(&sources)?;
     Ok(CampaignEnds { from: by_host(sources), to })
+}
+
+/// Whether two destinations are written as the same one.
+fn is_same(one: &CampaignPlace, other: &CampaignPlace) -> bool {
+    match (one, other) {
+        // Slashes at the end, and double ones, are none of a path's parts.
+        (CampaignPlace::Here(one), CampaignPlace::Here(other)) => one == other,
+        _ => one.shown() == other.shown(),
+    }
 }
 
 /// The sources of each host.
