@@ -2,13 +2,13 @@
 //! mover.
 //!
 //! `spec` has the form in which a campaign keeps its transfers, `signing` and `owners` are whose
-//! campaigns they are, `families` are those that one name stands for, `queue` opens the queue, in a file or in a database, `shelf` knows where
-//! manifests lie and reads the files of a shard from them, `plan` cuts manifests into shards,
-//! `parts` writes lists for movers without a queue, `mover` moves shards, `discard` removes what a
-//! cancelled campaign has staged, `verify` reads back what was delivered, against the digests of
-//! `records`, `hooks` are what this host runs or calls for campaigns.
-//! In: what `commands` were asked for. Out: rows of the queue, and transfers of the engine. Must
-//! not know the command line, nor how anything is told.
+//! campaigns they are, `families` are those that one name stands for, `queue` opens the queue, in a
+//! file or in a database, `shelf` knows where manifests lie and reads the files of a shard from
+//! them, `plan` cuts manifests into shards, `parts` writes lists for movers without a queue,
+//! `mover` moves shards, `discard` removes what a cancelled campaign has staged, `verify` reads
+//! back what was delivered, against the digests of `records`, `hooks` are what this host runs or
+//! calls for campaigns. In: what `commands` were asked for. Out: rows of the queue, and transfers
+//! of the engine. Must not know the command line, nor how anything is told.
 
 pub mod discard;
 pub mod families;

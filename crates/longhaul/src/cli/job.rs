@@ -140,8 +140,8 @@ pub struct JobAddArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobPlanArgs {
-    /// The campaign, by its name or its number, or all of a family; with --shards the directory that is listed, or
-    /// lh://HOST[:PORT]/ROOT/PATH
+    /// The campaign, by its name or its number, or all of a family; with --shards the directory
+    /// that is listed, or lh://HOST[:PORT]/ROOT/PATH
     #[arg(value_name = "CAMPAIGN|SOURCE")]
     pub what: OsString,
     /// Write this many lists part-1 to part-N, for --files-from with --from0

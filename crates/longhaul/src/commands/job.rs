@@ -2,11 +2,11 @@
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `shared` takes those of a family's other members, `members` are the campaigns
-//! that a name stands for, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify` reads back
-//! what it delivered, and copies bad files anew as `mend` has understood it.
-//! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
-//! `longhaul-jobs`; nothing here decides which shard is next.
+//! that a name stands for, `look` tells of it, `follow` waits for it, `steer` holds, releases,
+//! cancels and retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify`
+//! reads back what it delivered, and copies bad files anew as `mend` has understood it. In: parsed
+//! arguments. Out: rows of the queue and lines of `output`. The rules are `longhaul-jobs`; nothing
+//! here decides which shard is next.
 
 mod add;
 mod follow;

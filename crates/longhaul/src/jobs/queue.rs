@@ -283,8 +283,9 @@ async fn waited_for<T: Send + 'static>(
 const BEATS_AWAY: Duration = Duration::from_secs(60);
 
 /// Whether nothing is left on these links that could be moved without a user, of some campaigns or,
-/// if none is named, of all: what is planned, held, cancelled, or on a link that is not open waits for one, and so do
-/// campaigns that are not admitted. A campaign whose row makes no sense is passed over.
+/// if none is named, of all: what is planned, held, cancelled, or on a link that is not open waits
+/// for one, and so do campaigns that are not admitted. A campaign whose row makes no sense is
+/// passed over.
 ///
 /// # Errors
 /// The errors of the store.

@@ -72,8 +72,8 @@ impl Shelf {
 
     /// Gives a campaign's source the sealed manifest of another campaign: the same files under
     /// further names, so that they take no room twice, and one campaign's can go without the
-    /// other's. It appears whole or not at all. Gives whether it did: another planner may have begun
-    /// one at `manifest`, and the other one may be gone by now.
+    /// other's. It appears whole or not at all. Gives whether it did: another planner may have
+    /// begun one at `manifest`, and the other one may be gone by now.
     ///
     /// # Errors
     /// [`Error::File`] if it cannot be made.

@@ -2,7 +2,8 @@
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
 //! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
-//! was read back, `family` sums campaigns up that one name stands for. Decides nothing of the queue.
+//! was read back, `family` sums campaigns up that one name stands for. Decides nothing of the
+//! queue.
 
 mod bodies;
 mod commit;

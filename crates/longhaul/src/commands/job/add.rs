@@ -1,8 +1,8 @@
 //! `job add`: makes a campaign of locations, options of transfers, and rules; or a family of them,
 //! one for each destination and each host of sources.
 //!
-//! `ends` are the locations. In: arguments. Out: campaigns in the queue, all or none, each signed by
-//! its owner's key, and not planned yet. Asks no daemon: a source at one is looked at when it is
+//! `ends` are the locations. In: arguments. Out: campaigns in the queue, all or none, each signed
+//! by its owner's key, and not planned yet. Asks no daemon: a source at one is looked at when it is
 //! planned.
 
 #![allow(clippy::disallowed_methods, reason = "only a destination that stands already is looked at")]
@@ -48,7 +48,7 @@ pub(super) fn add(
     context: Context,
     telling: &mut JobOutput,
 ) -> Result<(), Error> {
-    let Asked { name, all, identity } = asked(args, layers)?;
+    let AskedCampaigns { name, all, identity } = asked(args, layers)?;
     let file = queue_place(&args.queue, context)?;
     let owner = match (identity, context.places().of_user("identity")) {
         // Making another key would hide that the named one is not there.
@@ -92,7 +92,7 @@ pub(super) fn add(
 }
 
 /// The campaigns that are asked for.
-struct Asked {
+struct AskedCampaigns {
     /// The name of the one, or of the family.
     name: String,
     /// One for each destination and each host of sources, all with the same rules.
@@ -101,7 +101,7 @@ struct Asked {
     identity: Option<PathBuf>,
 }
 
-fn asked(args: &JobAddArgs, layers: &Layers) -> Result<Asked, Error> {
+fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     let settings = settings::transfer(&args.transfer, layers)?;
     refuse_foreign(args, &settings)?;
     let keys = keys_kept::kept(&settings.keys)?;
@@ -133,7 +133,7 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<Asked, Error> {
         let (key, spec) = (CampaignKey(random()?), spec.clone().met_with(keys.clone()).encode()?);
         all.push(NewCampaign { key, name, spec, ..rules.clone() });
     }
-    Ok(Asked { name, all, identity })
+    Ok(AskedCampaigns { name, all, identity })
 }
 
 /// The hooks that are told of it, by their keys: no host of a mover runs anything else for it.

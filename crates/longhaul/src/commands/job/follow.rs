@@ -1,4 +1,5 @@
-//! `job wait`, `watch`: looks at a campaign, or at all of a family, again and again until it is over.
+//! `job wait`, `watch`: looks at a campaign, or at all of a family, again and again until it is
+//! over.
 //!
 //! In: a queue. Out: lines and events, and the exit of the campaign. The queue is a file that
 //! others write to, so that it is asked and tells nothing by itself. Changes nothing.

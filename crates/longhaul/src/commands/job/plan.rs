@@ -1,9 +1,9 @@
 //! `job plan`: lists a campaign's files as sealed manifests and cuts them into shards; with
 //! `--shards` it writes lists instead, with no queue.
 //!
-//! In: a campaign or a family of them, or a directory. Out: manifests, and shards in the queue; or lists of names. A
-//! source that was listed by an earlier run, or for another member of the family, is not listed
-//! again. Moves nothing.
+//! In: a campaign or a family of them, or a directory. Out: manifests, and shards in the queue; or
+//! lists of names. A source that was listed by an earlier run, or for another member of the family,
+//! is not listed again. Moves nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,7 +1,8 @@
 //! `job verify`: the verifier as a command.
 //!
-//! In: arguments. The campaigns of a family are read one after the other. Out: bad files, told as they are found, the figures at the end, and the exit. The
-//! first signal ends the reading in order.
+//! In: arguments. The campaigns of a family are read one after the other. Out: bad files, told as
+//! they are found, the figures at the end, and the exit. The first signal ends the reading in
+//! order.
 
 use std::path::absolute;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

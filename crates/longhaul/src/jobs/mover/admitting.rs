@@ -73,8 +73,8 @@ impl Admitting {
             .collect()
     }
 
-    /// The campaigns that are passed over and should be moved, with the reasons: these, or if
-    /// none is given those of owners that are trusted. A campaign of others is no failure of this mover.
+    /// The campaigns that are passed over and should be moved, with the reasons: these, or if none
+    /// is given those of owners that are trusted. A campaign of others is no failure of this mover.
     pub(super) fn refused(&self, only: &[CampaignId]) -> Vec<(CampaignId, Fault)> {
         let known = self.known();
         let is_meant = |id: &CampaignId, refused: &Refused| match only {
