@@ -106,7 +106,7 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     refuse_foreign(args, &settings)?;
     let keys = keys_kept::kept(&settings.keys)?;
     let identity = keys.identity.clone();
-    let specs = specs(args, settings, layers)?;
+    let specs = specs(args, &settings, layers)?;
     let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
     let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
     let weight = number("weight", &args.weight, 1000)?.map(|n| u16::try_from(n).ok().and_then(Weight::new));
@@ -186,10 +186,10 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
 }
 
 /// The transfers of each campaign: one for each destination and each host of sources.
-fn specs(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Result<Vec<CampaignSpec>, Error> {
+fn specs(args: &JobAddArgs, settings: &TransferSettings, layers: &Layers) -> Result<Vec<CampaignSpec>, Error> {
     let ends = ends::ends(&args.transfer)?;
     let members = ends.to.len() * ends.from.len();
-    refuse_together(&ends, &settings)?;
+    refuse_together(&ends, settings)?;
     let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
     let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
     let mut engine = settings.engine.clone();
@@ -201,7 +201,7 @@ fn specs(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Resu
     let mut specs = Vec::with_capacity(members);
     for to in &ends.to {
         for sources in &ends.from {
-            match refuse_ends((sources, to), &settings) {
+            match refuse_ends((sources, to), settings) {
                 Err(error) if members > 1 => return Err(of_one(&to.shown(), error).into()),
                 done => done?,
             }
