@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::verify::let_cycle_pass;
+use super::verify::{damage, let_cycle_pass};
 use super::{counts, left, plant, plant_too_deep, queue};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Outcome, Site};
@@ -62,6 +62,12 @@ fn states(host: &Host) -> Vec<(String, String)> {
     listed.iter().map(|event| (text(event, "name"), text(event, "state"))).collect()
 }
 
+/// The names that each list of a campaign's first source has: two campaigns that share one have two.
+fn lists(host: &Host) -> Vec<u64> {
+    let of_campaigns = fs::read_dir(host.path(".local/state/longhaul/queue.db.manifests")).unwrap();
+    of_campaigns.map(|dir| fs::metadata(dir.unwrap().path().join("0/head.lhm")).unwrap().nlink()).collect()
+}
+
 /// The last line about what is left of a family: the sum.
 fn sum(host: &Host, name: &str) -> String {
     let told = host.run(["job", "left", name]).succeed();
@@ -78,9 +84,7 @@ fn each_file_comes_once_to_each_destination_from_one_list_and_the_sum_is_exact()
     for line in ["atlas/1: 101 files, ", "atlas/2: 101 files, "] {
         assert!(planned.stdout_text().contains(line), "{planned}");
     }
-    let lists = fs::read_dir(host.path(".local/state/longhaul/queue.db.manifests")).unwrap();
-    let heads: Vec<_> = lists.map(|dir| fs::metadata(dir.unwrap().path().join("0/head.lhm")).unwrap()).collect();
-    assert_eq!((heads.len(), heads[0].ino(), heads[0].nlink()), (2, heads[1].ino(), 2), "the source was listed once");
+    assert_eq!(lists(host), [2, 2], "the source was listed once, and both have the list");
 
     let told = host.run(["job", "left", "--json", "atlas"]).succeed();
     assert_eq!(names(&told, "job_left"), ["atlas/1", "atlas/2"]);
@@ -251,6 +255,25 @@ fn names_that_could_not_be_read_are_told_of_each_campaign_that_takes_the_list() 
 }
 
 #[test]
+fn a_list_is_taken_of_what_the_same_owner_signed_alone_and_also_by_a_later_planner() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["job", "add", "--name", "x", "ds", "one", "--also", "two", "--also", "three"]).succeed();
+    host.run(["job", "plan", "x/1"]).succeed();
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    rows.execute("UPDATE campaign SET hooks = 'mail:fault' WHERE name = 'x/1'", []).unwrap();
+    host.run(["job", "plan", "x/2"]).succeed();
+    assert_eq!(lists(&host), [1, 1], "the first one is not what its owner signed");
+    fs::remove_dir_all(host.path("ds")).unwrap();
+    let taken = host.run(["job", "plan", "x"]).succeed();
+    assert!(taken.stderr.contains("x/3 takes the list of") && taken.stderr.contains("from x/2"), "{taken}");
+    assert_eq!(counts(&left(&host, "x/3")), [0, 0, 101]);
+    let mut names = lists(&host);
+    names.sort_unstable();
+    assert_eq!(names, [1, 2, 2]);
+}
+
+#[test]
 fn the_campaigns_of_a_family_are_verified_one_after_the_other_and_the_worst_decides() {
     let host = Host::new();
     plant(&host.path("ds"));
@@ -262,11 +285,7 @@ fn the_campaigns_of_a_family_are_verified_one_after_the_other_and_the_worst_deci
     let well = host.run(["job", "verify", "two", "--once", "--json"]).succeed();
     assert_eq!(names(&well, "job_verify"), ["two/1", "two/2"]);
     fs::remove_file(host.path("one/ds/0/07")).unwrap();
-    let at = host.path("other/ds/0/07");
-    let (mut bytes, mtime) = (fs::read(&at).unwrap(), fs::metadata(&at).unwrap().modified().unwrap());
-    bytes[0] ^= 1;
-    fs::write(&at, bytes).unwrap();
-    fs::File::options().write(true).open(&at).unwrap().set_modified(mtime).unwrap();
+    damage(&host, "other/ds/0/07");
     let_cycle_pass(&host);
     let bad = host.run(["job", "verify", "two", "--once", "--json"]).fail(6);
     assert_eq!(names(&bad, "job_verify"), ["two/1", "two/2"], "{bad}");
