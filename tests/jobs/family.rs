@@ -62,7 +62,7 @@ fn states(host: &Host) -> Vec<(String, String)> {
     listed.iter().map(|event| (text(event, "name"), text(event, "state"))).collect()
 }
 
-/// The names that each list of a campaign's first source has: two campaigns that share one have two.
+/// The names that each list of a campaign's first source has: one that two campaigns share has two.
 fn lists(host: &Host) -> Vec<u64> {
     let of_campaigns = fs::read_dir(host.path(".local/state/longhaul/queue.db.manifests")).unwrap();
     of_campaigns.map(|dir| fs::metadata(dir.unwrap().path().join("0/head.lhm")).unwrap().nlink()).collect()
