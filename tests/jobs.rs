@@ -5,6 +5,7 @@ mod aside;
 mod beside;
 mod between;
 mod dataset;
+mod family;
 mod fleet;
 mod hooks;
 mod leaders;

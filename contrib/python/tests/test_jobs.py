@@ -152,6 +152,28 @@ def test_a_campaign_is_named_by_its_name_its_number_or_its_event(name: str, tmp_
         assert jobs.left(named, queue=queue).name == name
 
 
+def test_a_family_is_added_for_all_destinations_and_moved_by_one_name(tmp_path: Path, queue: Path) -> None:
+    source, dests = tree(tmp_path), [tmp_path / "one", tmp_path / "two"]
+    family = jobs.add_all(source, dests, name="atlas", priority=7, queue=queue)
+    assert [campaign.name for campaign in family] == ["atlas/1", "atlas/2"]
+    assert [campaign.to for campaign in family] == [str(dest) for dest in dests]
+    assert [jobs.plan(campaign, queue=queue).files for campaign in family] == [2, 2]
+    with jobs.run("atlas", drain=True, queue=queue) as mover:
+        list(mover)
+    for campaign, dest in zip(family, dests):
+        assert jobs.wait(campaign, queue=queue).done.files == 2
+        assert (dest / "run7" / "sub" / "b").read_bytes() == b"b" * 5000
+    assert [left.name for left in jobs.watch("atlas", queue=queue)] == ["atlas/1", "atlas/2"]
+    assert jobs.report("atlas", queue=queue).complete and jobs.retry("atlas", queue=queue) == 0
+    with pytest.raises(ValueError, match="2 campaigns, atlas/1 to atlas/2"):
+        jobs.left("atlas", queue=queue)
+    with pytest.raises(longhaul.UsageError, match="family of campaigns named 'atlas' already"):
+        jobs.add(source, tmp_path / "three", name="atlas", queue=queue)
+    assert [campaign.name for campaign in jobs.add_all(source, tmp_path / "four", name="b", queue=queue)] == ["b"]
+    with pytest.raises(ValueError, match="empty"):
+        jobs.add_all(source, [], queue=queue)
+
+
 def test_failures_are_exceptions_with_all_that_the_fault_says(tmp_path: Path, queue: Path) -> None:
     with pytest.raises(longhaul.NotFoundError) as caught:
         jobs.left("none", queue=queue)

@@ -139,7 +139,7 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "pull": _options.TRANSFER,
     "copy": _options.TRANSFER,
     "ls": _options.KEYS,
-    "job add": _options.CAMPAIGN,
+    "job add": _options.FAMILY,
     "job plan": {**_options.PLAN, **_options.PARTS},
     "job ls": _options.QUEUE,
     "job show": _options.QUEUE,
@@ -189,7 +189,7 @@ def test_there_is_a_function_for_each_job_command() -> None:
     commands = set(re.findall(r"^## `longhaul job (\w+)`$", (DOCS / "CLI.md").read_text(), flags=re.M))
     assert commands == {command.split()[1] for command in TABLES if command.startswith("job ")}
     for module in (longhaul.jobs, longhaul.aio.jobs):
-        assert commands | {"parts", "sites"} == {name for name in module.__all__ if name.islower()}
+        assert commands | {"add_all", "parts", "sites"} == {name for name in module.__all__ if name.islower()}
 
 
 def test_there_is_a_function_for_each_admin_command() -> None:

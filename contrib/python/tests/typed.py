@@ -43,6 +43,8 @@ def campaigns() -> int:
         number += left.links[0].left.bytes + int(seconds)
     for fault in longhaul.jobs.report("atlas").faults:
         print(fault.path_bytes.decode(), fault.given_up)
+    for member in longhaul.jobs.add_all(["a", "lh://node.example/data/b"], [Path("c"), "d"], name="raw"):
+        number += longhaul.jobs.left(member).total.files
     longhaul.jobs.add("a", "b", dry_run=True)  # type: ignore[call-arg]
     longhaul.jobs.left(1.5)  # type: ignore[arg-type]
     return number + longhaul.jobs.retry("atlas", "not-found")

@@ -58,6 +58,11 @@ impl Sealed {
         self.dir.join(segment.file_name())
     }
 
+    /// The file of the head.
+    pub fn head_file(&self) -> PathBuf {
+        self.dir.join(HEAD_NAME)
+    }
+
     /// The items in order. Each segment's file is opened and checked when its turn comes.
     pub fn items(&self) -> Items<'_> {
         Items { sealed: self, next: 0, end: usize::MAX, reading: None, last: Vec::new() }

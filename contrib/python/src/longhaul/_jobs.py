@@ -125,11 +125,25 @@ def add(
     words.options(_options.CAMPAIGN, options)
     words.extra(extra)
     words.locations([*_options.sequence(sources), dest])
-    return Command(words, _the(JobCampaign))
+    return Command(words, _one(JobCampaign))
+
+
+def add_all(
+    sources: Union[Location, Iterable[Location]],
+    dests: Iterable[Location],
+    extra: Iterable[Location],
+    options: Dict[str, Any],
+) -> Command[List[JobCampaign]]:
+    first, *also = _options.sequence(dests) or [b""]
+    words = _options.Words("job", "add")
+    words.options(_options.FAMILY, {**options, "also": also or None})
+    words.extra(extra)
+    words.locations([*_options.sequence(sources), first])
+    return Command(words, lambda events: _all(JobCampaign, events))
 
 
 def plan(campaign: CampaignName, extra: Iterable[Location], options: Dict[str, Any]) -> Command[JobPlanned]:
-    return Command(_named("plan", campaign, _options.PLAN, options, extra), _the(JobPlanned))
+    return Command(_named("plan", campaign, _options.PLAN, options, extra), _one(JobPlanned))
 
 
 def parts(source: Location, extra: Iterable[Location], options: Dict[str, Any]) -> Command[List[JobPart]]:
@@ -149,18 +163,18 @@ def ls(queue: Optional[Location]) -> Command[List[JobCampaign]]:
 def show(campaign: CampaignName, queue: Optional[Location]) -> Command[Shown]:
     def read(events: List[Event]) -> Shown:
         held, hooks = tuple(_all(JobHeld, events)), tuple(_all(JobHook, events))
-        return Shown(_the(JobCampaign)(events), _the(JobLeft)(events), held, hooks)
+        return Shown(_one(JobCampaign)(events), _one(JobLeft)(events), held, hooks)
 
     return Command(_named("show", campaign, _options.QUEUE, {"queue": queue}), read)
 
 
 def left(campaign: CampaignName, queue: Optional[Location]) -> Command[JobLeft]:
-    return Command(_named("left", campaign, _options.QUEUE, {"queue": queue}), _the(JobLeft))
+    return Command(_named("left", campaign, _options.QUEUE, {"queue": queue}), _one(JobLeft))
 
 
 def wait(campaign: CampaignName, max_time: Optional[_options.Time], queue: Optional[Location]) -> Command[JobLeft]:
     options = {"queue": queue, "max_time": max_time}
-    return Command(_named("wait", campaign, _options.WAIT, options), _the(JobLeft))
+    return Command(_named("wait", campaign, _options.WAIT, options), _one(JobLeft))
 
 
 def watch(campaign: CampaignName, every: Optional[_options.Time], queue: Optional[Location]) -> Command[JobLeft]:
@@ -169,7 +183,7 @@ def watch(campaign: CampaignName, every: Optional[_options.Time], queue: Optiona
 
 
 def steer(verb: str, campaign: CampaignName, queue: Optional[Location]) -> Command[JobCampaign]:
-    return Command(_named(verb, campaign, _options.QUEUE, {"queue": queue}), _the(JobCampaign))
+    return Command(_named(verb, campaign, _options.QUEUE, {"queue": queue}), _one(JobCampaign))
 
 
 def retry(campaign: CampaignName, code: Optional[str], queue: Optional[Location]) -> Command[int]:
@@ -204,7 +218,7 @@ def verify(campaign: CampaignName, options: Dict[str, Any]) -> Command[Verificat
         shards, bad = tuple(_all(JobVerified, events)), tuple(_all(JobBadFile, events))
         mended, faults = tuple(_all(JobMended, events)), tuple(_all(Fault, events))
         complete = _the(JobSummary)(events).exit == 0
-        return Verification(_the(JobVerify)(events), shards, bad, faults, complete, mended)
+        return Verification(_one(JobVerify)(events), shards, bad, faults, complete, mended)
 
     # That files are bad is what was asked.
     return Command(_named("verify", campaign, _options.VERIFY, options), read, answers=(0, MISMATCH, PARTIAL))
@@ -250,6 +264,19 @@ def _the(kind: Type[E]) -> Callable[[List[Event]], E]:
         if not found:
             raise _exits.OutputError(f"longhaul ended without a {kind.__name__}: is it of another version?")
         return found[-1]
+
+    return read
+
+
+def _one(kind: Type[E]) -> Callable[[List[Event]], E]:
+    """Reads the only event of a kind: a name that stands for several campaigns has no single answer."""
+
+    def read(events: List[Event]) -> E:
+        names = [getattr(event, "name", "") for event in _all(kind, events)]
+        if len(names) > 1:
+            told = f"the answer is about {len(names)} campaigns, {names[0]} to {names[-1]}, and all was done for each"
+            raise ValueError(f"{told}: add a family with `add_all`, and name one of its campaigns here")
+        return _the(kind)(events)
 
     return read
 

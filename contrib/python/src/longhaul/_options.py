@@ -113,7 +113,7 @@ class TransferOptions(KeyOptions, RuleOptions, total=False):
 
 
 class CampaignOptions(TrustOptions, RuleOptions, total=False):
-    """Keyword arguments of `jobs.add`. docs/CLI.md says what each flag does."""
+    """Keyword arguments of `jobs.add` and `jobs.add_all`. docs/CLI.md says what each flag does."""
 
     name: str
     priority: int
@@ -268,6 +268,8 @@ CAMPAIGN: Dict[str, Option] = {
     "as_dataset": Option("--as-dataset", _text),
     "dialler": Option("--dialler", _text),
 }
+
+FAMILY: Dict[str, Option] = {**CAMPAIGN, "also": Option("--also", location, repeats=True)}
 
 PLAN: Dict[str, Option] = {**QUEUE, **TRUST}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Sequence, Union
 
-from . import _jobs
+from . import _jobs, _options
 from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
 from ._jobs import CampaignName, Mover, Report, Shown, Verification
 from ._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
@@ -27,6 +27,7 @@ __all__ = [
     "TrustOptions",
     "Verification",
     "add",
+    "add_all",
     "cancel",
     "hold",
     "left",
@@ -61,6 +62,22 @@ def add(
     Nothing of it moves before `plan` has listed its files.
     """
     return _jobs.add(sources, dest, extra_args, {"queue": queue, **options}).result()
+
+
+def add_all(
+    sources: Sources,
+    dests: Sources,
+    *,
+    queue: Optional[Location] = None,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[CampaignOptions],
+) -> List[JobCampaign]:
+    """Adds a family: a campaign for each destination and for each host of sources, all or none of them.
+
+    `name` is that of the family, of which `run`, `retry`, `report` and `watch` take all campaigns;
+    the other functions take one of those that this gives.
+    """
+    return _jobs.add_all(sources, _options.sequence(dests), extra_args, {"queue": queue, **options}).result()
 
 
 def plan(

@@ -191,6 +191,11 @@ pub(super) const JOB_LOCATIONS: &str = "\
 What is copied, and the directory that receives it, as of `copy`; a directory of this host, or
 lh://HOST[:PORT]/ROOT/PATH. DEST is made where it is not there";
 
+/// The option `--also` of `job add`.
+pub(super) const JOB_ALSO: &str = "\
+Add a campaign to this destination too; repeat it for each. Sources at several hosts make one for each host as well.
+All of them go by the one name, and each by its own number";
+
 /// Beneath the options of `job add`.
 pub(super) const JOB_ADD: &str = "\
 The name of the campaign is printed. Nothing of it moves before 'longhaul job plan' has listed its files.
@@ -198,7 +203,10 @@ With --as-dataset NAME all of its files appear as DEST/NAME behind its last shar
 
   longhaul job add --name atlas /data/atlas/ lh://node.example/atlas
   longhaul job plan atlas
-  longhaul job run atlas --drain";
+  longhaul job run atlas --drain
+
+  longhaul job add --name raw /data/raw lh://node.example/in --also lh://other.example/in
+  longhaul job left raw                                    of raw/1 and raw/2, and their sum";
 
 /// Beneath the options of `job plan`.
 pub(super) const JOB_PLAN: &str = "\

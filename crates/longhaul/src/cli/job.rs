@@ -21,7 +21,7 @@ pub enum JobVerb {
     #[command(mut_arg("dry_run", |arg| arg.hide(true)), mut_arg("manifest", |arg| arg.hide(true)))]
     #[command(mut_arg("progress", |arg| arg.hide(true)))]
     #[command(mut_arg("detach", |arg| arg.hide(true)), mut_arg("attach", |arg| arg.hide(true)))]
-    #[command(mut_arg("stop", |arg| arg.hide(true)), mut_arg("also", |arg| arg.hide(true)))]
+    #[command(mut_arg("stop", |arg| arg.hide(true)), mut_arg("also", |arg| arg.help(help::JOB_ALSO)))]
     #[command(after_help = help::JOB_ADD)]
     Add(Box<JobAddArgs>),
     /// List a campaign's files and cut them into shards; with --shards, write lists instead, with
@@ -82,7 +82,7 @@ pub struct JobQueueArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobCampaignArgs {
-    /// The campaign, by its name or its number
+    /// The campaign, by its name or its number, or all of a family by the family's name
     #[arg(value_name = "CAMPAIGN")]
     pub campaign: String,
     /// The queue.
@@ -94,7 +94,8 @@ pub struct JobCampaignArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobAddArgs {
-    /// The campaign's name, which no other has [default: campaign- and 8 random digits]
+    /// The campaign's name, which no other has; that of several, which are NAME/1, NAME/2 and so on
+    /// [default: campaign- and 8 random digits]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// From 0 to 9; campaigns of a higher one go first [default: 5]
@@ -139,8 +140,8 @@ pub struct JobAddArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobPlanArgs {
-    /// The campaign, by its name or its number; with --shards the directory that is listed, or
-    /// lh://HOST[:PORT]/ROOT/PATH
+    /// The campaign, by its name or its number, or all of a family; with --shards the directory
+    /// that is listed, or lh://HOST[:PORT]/ROOT/PATH
     #[arg(value_name = "CAMPAIGN|SOURCE")]
     pub what: OsString,
     /// Write this many lists part-1 to part-N, for --files-from with --from0
@@ -227,7 +228,7 @@ pub struct JobSiteArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct JobRunArgs {
-    /// Serve only the links of this campaign [default: all links]
+    /// Serve only the links of this campaign, or of all of a family [default: all links]
     #[arg(value_name = "CAMPAIGN")]
     pub campaign: Option<String>,
     /// End once nothing is left that could be moved without a user

@@ -1,19 +1,22 @@
 //! `job`: adds, plans, shows, steers and moves campaigns of bulk replication.
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
-//! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify` reads back
-//! what it delivered, and copies bad files anew as `mend` has understood it.
-//! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
-//! `longhaul-jobs`; nothing here decides which shard is next.
+//! lists its files, `shared` takes those of a family's other members, `members` are the campaigns
+//! that a name stands for, `look` tells of it, `follow` waits for it, `steer` holds, releases,
+//! cancels and retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify`
+//! reads back what it delivered, and copies bad files anew as `mend` has understood it. In: parsed
+//! arguments. Out: rows of the queue and lines of `output`. The rules are `longhaul-jobs`; nothing
+//! here decides which shard is next.
 
 mod add;
 mod follow;
 pub(super) mod keys_kept;
 mod look;
+mod members;
 mod mend;
 mod plan;
 mod run;
+mod shared;
 mod site;
 mod steer;
 mod verify;
@@ -22,17 +25,18 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
 
-use longhaul_core::{Blame, Fault, FaultCode, PlainText};
+use longhaul_core::Fault;
 use longhaul_jobs::left::left;
 use longhaul_jobs::{Campaign, CampaignId, Left, Store};
 use longhaul_jobs_postgres::{Passwords, Place};
 
+use self::members::{Members, campaigns, of_one};
 use super::Context;
 use crate::cli::TalkOptions;
-use crate::cli::job::{JobCampaignArgs, JobVerb};
+use crate::cli::job::JobVerb;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::jobs::{CampaignSpec, QueuePlace, QueueStore, Signed, campaign_named, fault_of_jobs, signed};
+use crate::jobs::{CampaignSpec, QueuePlace, QueueStore, Signed, fault_of_jobs, signed};
 use crate::output::{self, CampaignTold, JobTelling};
 use crate::settings;
 
@@ -128,23 +132,16 @@ struct Figures {
     signed: Signed,
 }
 
-/// A queue and a campaign in it.
-struct Named {
-    store: QueueStore,
+/// A queue and a campaign in it: one of those of [`Members`].
+struct Named<'s> {
+    store: &'s mut QueueStore,
     id: CampaignId,
 }
 
-impl Named {
-    /// The campaign of the arguments.
-    fn find(args: &JobCampaignArgs, context: Context) -> Result<Named, Error> {
-        let mut store = queue_place(&args.queue.queue, context)?.open()?;
-        let id = campaign(&mut store, &args.campaign)?.id;
-        Ok(Named { store, id })
-    }
-
+impl Named<'_> {
     /// The campaign and its figures, as they are now.
     fn figures(&mut self) -> Result<Figures, Error> {
-        figures(&mut self.store, self.id)
+        figures(self.store, self.id)
     }
 
     /// A rule, carried out in one transaction.
@@ -154,16 +151,6 @@ impl Named {
     ) -> Result<T, Error> {
         self.store.transact(work).map_err(queue_failed)
     }
-}
-
-/// The campaign of a name or number.
-fn campaign(store: &mut QueueStore, name: &str) -> Result<Campaign, Error> {
-    let found = store.transact(|rows| campaign_named(rows, name)).map_err(queue_failed)?;
-    found.ok_or_else(|| {
-        let message = format_args!("there is no campaign '{}' in the queue", PlainText::from(name));
-        let fault = Fault::new(FaultCode::NotFound, Blame::Local, message);
-        fault.hint_in_words("'longhaul job ls' lists those that there are").into()
-    })
 }
 
 fn figures(store: &mut QueueStore, id: CampaignId) -> Result<Figures, Error> {

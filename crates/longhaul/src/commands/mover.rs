@@ -165,7 +165,7 @@ async fn move_once(
     let queue = tokio::task::spawn_blocking(move || opened.open_or_make().map(SharedQueue::new)).await;
     let queue = queue.map_err(|error| Fault::new(FaultCode::Internal, Blame::Bug, error))??;
     let orders = MoverOrders {
-        campaign: None,
+        campaigns: Vec::new(),
         names: config.campaigns.clone(),
         until: MoverEnd::Never,
         time_max: None,

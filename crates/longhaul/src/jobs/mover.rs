@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim_among, lead, resign, schedule_among};
-use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::{Campaign, CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -44,6 +44,7 @@ use self::aside::HostAside;
 use self::discarding::{DiscardPhase, finish_discarding};
 pub use self::ground::LocalGround;
 use self::telling::{FINISHING_MAX, HookPhase};
+use super::families::stands_for;
 use super::faults::fault_of_jobs;
 use super::hooks::Hooks;
 use super::owners::Owners;
@@ -54,9 +55,10 @@ use super::spec::{CampaignKeys, HERE};
 /// The orders of a mover.
 #[derive(Clone, Debug)]
 pub struct MoverOrders {
-    /// Only the links of this campaign are served. `None`: all.
-    pub campaign: Option<CampaignId>,
-    /// Only the links of campaigns with these names are served. Empty: all.
+    /// Only the links of these campaigns are served. Empty: all.
+    pub campaigns: Vec<CampaignId>,
+    /// Only the links of campaigns with these names, or of these families, are served. Empty:
+    /// all.
     pub names: Vec<String>,
     /// When it ends by itself.
     pub until: MoverEnd,
@@ -284,23 +286,23 @@ impl Mover {
     /// campaign claims nothing of another one once that is over. Links and campaigns that this host
     /// cannot serve now are left to others.
     async fn claim(&self) -> Result<Claimed, JobsError> {
-        let (who, campaign, claim_id) = (self.id, self.orders.campaign, ClaimId(random_id()?));
+        let (who, campaigns, claim_id) = (self.id, self.orders.campaigns.clone(), ClaimId(random_id()?));
         let start = u64::from(claim_id.0[0]);
         let served = self.served();
-        let ends = campaign.is_some() && self.orders.until == MoverEnd::Drained;
+        let ends = !campaigns.is_empty() && self.orders.until == MoverEnd::Drained;
         let (aside, names) = (self.aside.now(Instant::now()), self.orders.names.clone());
         let admitting = Arc::clone(&self.admitting);
         let claimed = self
             .queue
             .transact(move |rows| {
-                let mut links = links_of(rows, (campaign, &names), served)?;
+                let mut links = links_of(rows, (&campaigns, &names), served)?;
                 links.retain(|link| !aside.links.given_up.contains(link));
                 let (waiting, given_up) = (&aside.campaigns.waiting, &aside.campaigns.given_up);
                 let among = AdmittedBut { admitting: &admitting, not: waiting };
                 let tried = AdmittedBut { admitting: &admitting, not: given_up };
                 let count = links.len().max(1) as u64;
                 links.rotate_left((start % count) as usize);
-                if ends && is_drained(rows, campaign, &links, &tried)? {
+                if ends && is_drained(rows, &campaigns, &links, &tried)? {
                     return Ok(Claimed::Drained);
                 }
                 let asked: Vec<_> = links.iter().copied().filter(|link| !aside.links.waiting.contains(link)).collect();
@@ -313,7 +315,7 @@ impl Mover {
                 }
                 match claim_among(rows, &ask, &among)? {
                     Some(granted) => Ok(Claimed::Shard(Box::new(granted))),
-                    None if is_drained(rows, campaign, &links, &tried)? => Ok(Claimed::Drained),
+                    None if is_drained(rows, &campaigns, &links, &tried)? => Ok(Claimed::Drained),
                     None => Ok(Claimed::Waits),
                 }
             })
@@ -382,28 +384,29 @@ enum SitesServed {
     ThisHost,
 }
 
-/// The links that a mover serves: those of a campaign or of some by their names, or all. One
+/// The links that a mover serves: those of some campaigns, or of some by their names, or all. One
 /// without a key serves what lies within this host.
 fn links_of(
     rows: &mut dyn Rows,
-    (campaign, names): (Option<CampaignId>, &[String]),
+    (campaigns, names): (&[CampaignId], &[String]),
     served: SitesServed,
 ) -> Result<Vec<LinkId>, JobsError> {
     let here: Vec<_> = rows.sites()?.into_iter().filter(|site| site.name == HERE).map(|site| site.id).collect();
     let is_served = |link: &Link| served == SitesServed::All || here.contains(&link.from) && here.contains(&link.to);
     let mut links: Vec<LinkId> = rows.links()?.iter().filter(|link| is_served(link)).map(|link| link.id).collect();
-    if campaign.is_none() && names.is_empty() {
+    if campaigns.is_empty() && names.is_empty() {
         return Ok(links);
     }
     let mut sums = Vec::new();
     for id in rows.campaign_ids()? {
-        let is_meant = match campaign {
-            Some(campaign) => campaign == id,
-            None => match rows.campaign(id) {
+        let is_named = |campaign: Campaign| names.iter().any(|name| stands_for(name, &campaign.name));
+        let is_meant = match campaigns {
+            [] => match rows.campaign(id) {
                 // A row that makes no sense stops no other.
                 Err(error) if error.is_of_rows() => false,
-                found => found?.is_some_and(|found| names.contains(&found.name)),
+                found => found?.is_some_and(is_named),
             },
+            only => only.contains(&id),
         };
         if is_meant {
             sums.extend(rows.shard_sums(id)?);

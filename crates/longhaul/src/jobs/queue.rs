@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{Blame, Fault, FaultCode};
 use longhaul_jobs::queue::Admission;
-use longhaul_jobs::{
-    Campaign, CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store,
-};
+use longhaul_jobs::{CampaignId, CampaignState, JobsError, LinkId, LinkState, Rows, ShardId, ShardKind, Store};
 use longhaul_jobs_postgres::{Passwords, Place, PostgresError, PostgresStore};
 use longhaul_jobs_sqlite::SqliteStore;
 
@@ -284,21 +282,22 @@ async fn waited_for<T: Send + 'static>(
 /// A server that gives no connection for heartbeats is not asked for it again for so long.
 const BEATS_AWAY: Duration = Duration::from_secs(60);
 
-/// Whether nothing is left on these links that could be moved without a user, of one campaign or of
-/// all: what is planned, held, cancelled, or on a link that is not open waits for one, and so do
-/// campaigns that are not admitted. A campaign whose row makes no sense is passed over.
+/// Whether nothing is left on these links that could be moved without a user, of some campaigns or,
+/// if none is named, of all: what is planned, held, cancelled, or on a link that is not open waits
+/// for one, and so do campaigns that are not admitted. A campaign whose row makes no sense is
+/// passed over.
 ///
 /// # Errors
 /// The errors of the store.
 pub fn is_drained(
     rows: &mut dyn Rows,
-    only: Option<CampaignId>,
+    only: &[CampaignId],
     among: &[LinkId],
     admission: &dyn Admission,
 ) -> Result<bool, JobsError> {
     let links = rows.links()?;
     for id in rows.campaign_ids()? {
-        if only.is_some_and(|only| only != id) {
+        if !only.is_empty() && !only.contains(&id) {
             continue;
         }
         let campaign = match rows.campaign(id) {
@@ -322,18 +321,4 @@ pub fn is_drained(
         }
     }
     Ok(true)
-}
-
-/// The campaign of a name, or of a number if no name is the same.
-///
-/// # Errors
-/// A fault of code not-found if there is none, and those of the store.
-pub fn campaign_named(rows: &mut dyn Rows, text: &str) -> Result<Option<Campaign>, JobsError> {
-    if let Some(found) = rows.campaigns()?.into_iter().find(|campaign| campaign.name == text) {
-        return Ok(Some(found));
-    }
-    match text.parse() {
-        Ok(number) => rows.campaign(CampaignId(number)),
-        Err(_) => Ok(None),
-    }
 }

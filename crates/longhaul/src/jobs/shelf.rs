@@ -22,6 +22,7 @@ use longhaul_jobs::{CampaignKey, Part, Segment, ShardId};
 use longhaul_manifest::{Item, ItemKind, Sealed, SegmentReader, check_segment};
 
 use super::faults::fault_of_manifest;
+use super::mover::random;
 use crate::error::Error;
 
 /// The place of the manifests of a queue's campaigns. Clones know the same segments.
@@ -67,6 +68,38 @@ impl Shelf {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             outcome => outcome.map_err(Error::file("remove", &dir)),
         }
+    }
+
+    /// Gives a campaign's source the sealed manifest of another campaign: the same files under
+    /// further names, so that they take no room twice, and one campaign's can go without the
+    /// other's. It appears whole or not at all. Gives whether it did: another planner may have
+    /// begun one at `manifest`, and the other one may be gone by now.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be made.
+    pub fn share(&self, sealed: &Sealed, manifest: &Path) -> Result<bool, Error> {
+        self.make_room(manifest)?;
+        let mut begun = manifest.as_os_str().to_owned();
+        // Planners on several hosts may be at it at once.
+        begun.push(format!(".shared-{:016x}", u64::from_le_bytes(random()?)));
+        let begun = PathBuf::from(begun);
+        let shared = link_all(sealed, &begun).and_then(|()| std::fs::rename(&begun, manifest));
+        if shared.is_err() {
+            // What stays of it is in nobody's way.
+            let _ = std::fs::remove_dir_all(&begun);
+        }
+        match shared {
+            Ok(()) => {}
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+                    return Ok(false);
+                }
+                _ => return Err(Error::file("make", manifest)(error)),
+            },
+        }
+        let above = manifest.parent().map_or(Ok(()), synced);
+        above.map_err(Error::file("sync the directory of", manifest))?;
+        Ok(true)
     }
 
     /// The file with the digests of a shard's delivered files.
@@ -181,6 +214,34 @@ impl Shelf {
     }
 }
 
+/// Gives the files of a sealed manifest names in a new directory, that of the head last.
+fn link_all(sealed: &Sealed, dir: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(dir)?;
+    for segment in &sealed.head().segments {
+        link(&sealed.file(segment), dir)?;
+    }
+    link(&sealed.head_file(), dir)?;
+    synced(dir)
+}
+
+/// Gives a file a name in another directory, or makes a copy where the file system has no such
+/// names.
+fn link(file: &Path, dir: &Path) -> io::Result<()> {
+    let to = dir.join(file.file_name().unwrap_or_default());
+    match std::fs::hard_link(file, &to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            std::fs::copy(file, &to)?;
+            File::open(&to)?.sync_all()
+        }
+        linked => linked,
+    }
+}
+
+/// Makes the names in a directory durable.
+fn synced(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
 /// The fault of a segment's file that could not be read: another host may have it whole.
 fn unread(path: &Path, error: &io::Error) -> Fault {
     let code = match error.kind() {
@@ -213,6 +274,27 @@ mod tests {
     use longhaul_manifest::{Draft, Lists};
 
     use super::*;
+
+    #[test]
+    fn a_manifest_is_shared_whole_and_outlives_the_one_that_it_was_taken_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shelf, one, other) = (Shelf::at(dir.path().to_owned()), CampaignKey([1; 16]), CampaignKey([2; 16]));
+        let out = shelf.manifest(one, 0);
+        shelf.make_room(&out).unwrap();
+        let mut draft = Draft::begin(&out).unwrap();
+        draft.add(&Item::file(RelPath::new("f").unwrap(), Some(3), Default::default())).unwrap();
+        let sealed = draft.seal(Lists::ALL, 2).unwrap();
+        let to = shelf.manifest(other, 0);
+        assert!(shelf.share(&sealed, &to).unwrap());
+        assert!(!shelf.share(&sealed, &to).unwrap(), "one stands there");
+        shelf.remove_manifest(one, 0).unwrap();
+        let taken = Sealed::open(&to).unwrap();
+        assert_eq!((taken.digest(), taken.head().omitted), (sealed.digest(), 2));
+        assert_eq!(taken.items().map(Result::unwrap).count(), 1);
+        assert!(!shelf.share(&sealed, &shelf.manifest(other, 1)).unwrap(), "it is gone by now");
+        let names = std::fs::read_dir(to.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 1, "nothing is left of what could not be shared");
+    }
 
     #[test]
     fn a_manifest_that_the_owner_did_not_sign_is_not_read() {

@@ -2,10 +2,12 @@
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
 //! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
-//! was read back. Decides nothing of the queue.
+//! was read back, `family` sums campaigns up that one name stands for. Decides nothing of the
+//! queue.
 
 mod bodies;
 mod commit;
+mod family;
 mod verification;
 
 use std::io::{self, Write};
@@ -105,7 +107,7 @@ impl<W: Write> JobTelling<W> {
     /// Tells what ended the command.
     pub fn failed(&mut self, fault: &Fault) {
         self.trouble(fault);
-        self.exit = fault.code.into();
+        self.exit = self.exit.worse(fault.code.into());
     }
 
     /// Tells the name of a campaign that was added.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Sequence, Union
 
-from .. import _jobs, jobs
+from .. import _jobs, _options, jobs
 from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite, JobSummary
 from .._jobs import CampaignName, Command, Mover, Report, Shown, T, Verification
 from .._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
@@ -51,6 +51,18 @@ async def add(
 ) -> JobCampaign:
     """Adds a campaign, as `longhaul.jobs.add`."""
     return await _answer(_jobs.add(sources, dest, extra_args, {"queue": queue, **options}))
+
+
+async def add_all(
+    sources: Sources,
+    dests: Sources,
+    *,
+    queue: Optional[Location] = None,
+    extra_args: Iterable[Location] = (),
+    **options: Unpack[CampaignOptions],
+) -> List[JobCampaign]:
+    """Adds a campaign for each destination and host of sources, as `longhaul.jobs.add_all`."""
+    return await _answer(_jobs.add_all(sources, _options.sequence(dests), extra_args, {"queue": queue, **options}))
 
 
 async def plan(

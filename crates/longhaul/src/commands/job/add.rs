@@ -1,39 +1,46 @@
-//! `job add`: makes a campaign of locations, options of transfers, and rules.
+//! `job add`: makes a campaign of locations, options of transfers, and rules; or a family of them,
+//! one for each destination and each host of sources.
 //!
-//! In: arguments. Out: a campaign in the queue, signed by its owner's key, and not planned yet.
-//! Asks no daemon: a source at one is
-//! looked at when it is planned.
+//! `ends` are the locations. In: arguments. Out: campaigns in the queue, all or none, each signed
+//! by its owner's key, and not planned yet. Asks no daemon: a source at one is looked at when it is
+//! planned.
 
-#![allow(clippy::disallowed_methods, reason = "only the kind of a named source is looked at")]
+#![allow(clippy::disallowed_methods, reason = "only a destination that stands already is looked at")]
+
+mod ends;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
-use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, RelPath, units};
+use longhaul_core::{Blame, DatasetName, Escaped, Fault, FaultCode, IfExists, units};
 use longhaul_engine::{Dialler, Settings};
 use longhaul_jobs::queue::{NewCampaign, add_campaign};
 use longhaul_jobs::{
-    Calendar, CampaignKey, HookWish, HookWishes, Micros, Priority, QueueId, RetryRules, Store, Weight,
+    Calendar, CampaignKey, HookWish, HookWishes, JobsError, Micros, Priority, QueueId, RetryRules, Store, Weight,
 };
 
-use super::{JobOutput, figures, keys_kept, queue_failed, queue_place, told};
+use self::ends::CampaignEnds;
+pub(super) use self::ends::place;
+use super::{JobOutput, figures, keys_kept, of_one, queue_failed, queue_place, told};
 use crate::cli::OutputOptions;
 use crate::cli::job::JobAddArgs;
 use crate::commands::Context;
-use crate::error::{Error, Flaw, LocationFlaw, Origin};
+use crate::error::{Error, Flaw, Origin};
 use crate::jobs::mover::random;
-use crate::jobs::{CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, sign_campaign};
+use crate::jobs::{
+    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_name, name_clash, refuse_member_name,
+    sign_campaign,
+};
 use crate::keys;
-use crate::location::{LocalPath, Location};
 use crate::output::Talker;
 use crate::settings::{self, Layers, Talk, TransferSettings};
 use crate::values;
 
-/// Adds the campaign.
+/// Adds the campaign, or all of a family.
 pub(super) fn add(
     args: &JobAddArgs,
     layers: &Layers,
@@ -41,7 +48,7 @@ pub(super) fn add(
     context: Context,
     telling: &mut JobOutput,
 ) -> Result<(), Error> {
-    let (new, identity) = new_campaign(args, layers)?;
+    let AskedCampaigns { name, all, identity } = asked(args, layers)?;
     let file = queue_place(&args.queue, context)?;
     let owner = match (identity, context.places().of_user("identity")) {
         // Making another key would hide that the named one is not there.
@@ -64,46 +71,69 @@ pub(super) fn add(
     let fresh = QueueId(random()?);
     let mut store = file.open_or_make()?;
     let added = store.transact(|rows| {
-        let id = add_campaign(rows, &new)?;
-        if let Some(owner) = &owner {
-            sign_campaign(rows, (id, &new), (owner, fresh))?;
+        if let Some(clash) = name_clash(rows, &name, all.len())? {
+            return Ok(Err(clash));
         }
-        Ok(id)
+        let mut ids = Vec::with_capacity(all.len());
+        for new in &all {
+            let id = add_campaign(rows, new)?;
+            if let Some(owner) = &owner {
+                sign_campaign(rows, (id, new), (owner, fresh))?;
+            }
+            ids.push(id);
+        }
+        Ok(Ok(ids))
     });
-    let id = added.map_err(queue_failed)?;
-    let figures = figures(&mut store, id)?;
-    telling.added(&told(&figures));
-    telling.note(format_args!("next: longhaul job plan {}", figures.campaign.name));
+    for id in added.map_err(queue_failed)?? {
+        telling.added(&told(&figures(&mut store, id)?));
+    }
+    telling.note(format_args!("next: longhaul job plan {name}"));
     Ok(())
 }
 
-/// The campaign, and the file of its owner's key if one was named.
-fn new_campaign(args: &JobAddArgs, layers: &Layers) -> Result<(NewCampaign, Option<PathBuf>), Error> {
+/// The campaigns that are asked for.
+struct AskedCampaigns {
+    /// The name of the one, or of the family.
+    name: String,
+    /// One for each destination and each host of sources, all with the same rules.
+    all: Vec<NewCampaign>,
+    /// The file of their owner's key, if one was named.
+    identity: Option<PathBuf>,
+}
+
+fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     let settings = settings::transfer(&args.transfer, layers)?;
     refuse_foreign(args, &settings)?;
     let keys = keys_kept::kept(&settings.keys)?;
     let identity = keys.identity.clone();
-    let spec = spec(args, settings, layers)?.met_with(keys).encode()?;
+    let specs = specs(args, &settings, layers)?;
     let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
     let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
     let weight = number("weight", &args.weight, 1000)?.map(|n| u16::try_from(n).ok().and_then(Weight::new));
     if weight == Some(None) {
         return Err(flawed("weight", Flaw::Form { given: "0".to_owned(), form: "a number from 1 to 1000" }));
     }
-    let key = random()?;
-    let name = args.name.clone().unwrap_or_else(|| named_by(&key));
-    let new = NewCampaign {
-        key: CampaignKey(key),
-        name,
+    let name = args.name.clone().map_or_else(|| random().map(|bytes| named_by(&bytes)), Ok)?;
+    if name.is_empty() {
+        return Err(queue_failed(JobsError::BadName(name)));
+    }
+    refuse_member_name(&name)?;
+    let rules = NewCampaign {
         priority: priority.flatten().unwrap_or_default(),
         weight: weight.flatten().unwrap_or_default(),
         deadline: parsed("deadline", &args.deadline, deadline)?,
         calendar: parsed("calendar", &args.calendar, |text| Ok(text.parse::<Calendar>()?))?.unwrap_or_default(),
         retry: parsed("retry-rules", &args.retry_rules, |text| Ok(text.parse::<RetryRules>()?))?.unwrap_or_default(),
-        spec,
         hooks: hooks(&args.hook)?,
+        ..NewCampaign::default()
     };
-    Ok((new, identity))
+    let mut all = Vec::with_capacity(specs.len());
+    for (number, spec) in (1..).zip(&specs) {
+        let name = if specs.len() > 1 { member_name(&name, number) } else { name.clone() };
+        let (key, spec) = (CampaignKey(random()?), spec.clone().met_with(keys.clone()).encode()?);
+        all.push(NewCampaign { key, name, spec, ..rules.clone() });
+    }
+    Ok(AskedCampaigns { name, all, identity })
 }
 
 /// The hooks that are told of it, by their keys: no host of a mover runs anything else for it.
@@ -118,8 +148,8 @@ fn hooks(flags: &[OsString]) -> Result<HookWishes, Error> {
 }
 
 /// The name of a campaign for which none was given.
-fn named_by(key: &[u8; 16]) -> String {
-    key[..4].iter().fold("campaign-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+fn named_by(bytes: &[u8; 4]) -> String {
+    bytes.iter().fold("campaign-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// Refuses options of transfers that mean nothing in a campaign.
@@ -142,9 +172,6 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     if *detach || attach.is_some() {
         return refuse("movers follow what they move to its end", "leave --detach and --attach out");
     }
-    if !transfer.writes.also.is_empty() {
-        return refuse("a campaign has one destination", "leave --also out, and add a campaign for each destination");
-    }
     if settings.claim.is_some() {
         return refuse("movers show claims of their own", "leave --claim out");
     }
@@ -158,41 +185,67 @@ fn refuse_foreign(args: &JobAddArgs, settings: &TransferSettings) -> Result<(), 
     Ok(())
 }
 
-fn spec(args: &JobAddArgs, settings: TransferSettings, layers: &Layers) -> Result<CampaignSpec, Error> {
-    let (sources, dest) =
-        args.transfer.ends().filter(|(sources, _)| !sources.is_empty()).ok_or(Error::Combination {
-            why: "a campaign needs a SOURCE and a DEST",
-            hint: "write SOURCE... DEST; '.' is the current directory",
-        })?;
-    let to = place(dest)?.0;
-    let sources = sources.iter().map(|text| source(text)).collect::<Result<Vec<_>, _>>()?;
-    let site = sources.first().map(|source| source.top.site());
-    if sources.iter().any(|source| Some(source.top.site()) != site) {
-        let why = "the sources of a campaign are all at one host, and these are not";
-        return Err(Error::Combination { why, hint: "add a campaign for each host" });
-    }
-    refuse_overlap(&sources)?;
-    let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
-    let dialler = settings.third_party.dialler;
-    if is_far(&to) && sources.iter().any(|source| is_far(&source.top)) {
-        refuse_between(&settings)?;
-    } else if dialler != Dialler::default() {
-        let why = "--dialler is for campaigns from one daemon to another, and movers take part in this one";
-        return Err(Error::Combination { why, hint: "leave it out" });
-    }
-    let mut engine = settings.engine;
+/// The transfers of each campaign: one for each destination and each host of sources.
+fn specs(args: &JobAddArgs, settings: &TransferSettings, layers: &Layers) -> Result<Vec<CampaignSpec>, Error> {
+    let ends = ends::ends(&args.transfer)?;
+    let members = ends.to.len() * ends.from.len();
+    refuse_together(&ends, settings)?;
+    let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
+    let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
+    let mut engine = settings.engine.clone();
     (engine.files_from, engine.dry_run, engine.digests) = (None, false, false);
     if layers.given("retry-for", &args.transfer.network.retry_for).is_none() {
         // The link's own pauses follow, which all movers know of.
         engine.retry_for = RETRY_FOR;
     }
-    if let Some(name) = &settings.dataset {
-        refuse_dataset((&to, name), &engine)?;
+    let mut specs = Vec::with_capacity(members);
+    for to in &ends.to {
+        for sources in &ends.from {
+            match refuse_ends((sources, to), settings) {
+                Err(error) if members > 1 => return Err(of_one(&to.shown(), error).into()),
+                done => done?,
+            }
+            let spec = CampaignSpec::new(sources.clone(), to.clone(), engine.clone(), ShardBounds { files, bytes });
+            specs.push(spec.as_dataset(settings.dataset.clone()).dialled_by(settings.third_party.dialler));
+        }
     }
-    let files = parsed("shard-files", &args.shard_files, |text| whole(text, SHARD_FILES_LARGEST))?;
-    let bytes = parsed("shard-bytes", &args.shard_bytes, |text| Ok(units::parse_size(text)?.0))?;
-    let spec = CampaignSpec::new(sources, to, engine, ShardBounds { files, bytes });
-    Ok(spec.as_dataset(settings.dataset).dialled_by(dialler))
+    Ok(specs)
+}
+
+/// Refuses what the campaigns of a family cannot have together.
+fn refuse_together(ends: &CampaignEnds, settings: &TransferSettings) -> Result<(), Error> {
+    if ends.to.len() * ends.from.len() > FAMILY_MOST {
+        let why = "more than 256 campaigns would be added: one for each destination and each host of sources";
+        return Err(Error::Combination { why, hint: "add several families" });
+    }
+    if ends.from.len() > 1 && settings.dataset.is_some() {
+        return Err(Error::Combination {
+            why: "the files of a dataset come by one campaign, and sources at several hosts by one for each host",
+            hint: "leave --as-dataset out, or add a dataset for each host",
+        });
+    }
+    if ends.daemons() > 1 && ends.to.len() * ends.from.len() > 1 && settings.keys.peer_key.is_some() {
+        return Err(Error::Combination {
+            why: "--peer-key is the key of one daemon, and several are named",
+            hint: "trust each: longhaul key trust HOST[:PORT] KEY",
+        });
+    }
+    Ok(())
+}
+
+/// Refuses settings that a campaign with these sources and this destination cannot have.
+fn refuse_ends((sources, to): (&[CampaignSource], &CampaignPlace), settings: &TransferSettings) -> Result<(), Error> {
+    let is_far = |place: &CampaignPlace| matches!(place, CampaignPlace::Daemon { .. });
+    if is_far(to) && sources.iter().any(|source| is_far(&source.top)) {
+        refuse_between(settings)?;
+    } else if settings.third_party.dialler != Dialler::default() {
+        let why = "--dialler is for campaigns from one daemon to another, and movers take part in this one";
+        return Err(Error::Combination { why, hint: "leave it out" });
+    }
+    match &settings.dataset {
+        Some(name) => refuse_dataset((to, name), &settings.engine),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a dataset that could not appear. What stands at a daemon is known when its first shard
@@ -238,82 +291,6 @@ fn refuse_between(settings: &TransferSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses sources whose names would be the same at the destination, or might be: one would take
-/// the other's place, and both would count as moved.
-fn refuse_overlap(sources: &[CampaignSource]) -> Result<(), Error> {
-    let places: Vec<RelPath> =
-        sources.iter().map(|source| source.only.clone().unwrap_or(source.onto.clone())).collect();
-    for (at, one) in places.iter().enumerate() {
-        if places[at + 1..].iter().any(|other| one.beneath(other).is_some() || other.beneath(one).is_some()) {
-            return Err(Error::Combination {
-                why: "two sources of the campaign would have the same names at the destination",
-                hint: "add a campaign for each, or give directories without a slash behind and with different names",
-            });
-        }
-    }
-    Ok(())
-}
-
-/// A source: a directory with or without its name, or a file.
-fn source(text: &OsStr) -> Result<CampaignSource, Error> {
-    let (top, is_content) = place(text)?;
-    match top {
-        CampaignPlace::Here(path) => source_here(LocalPath { path, slash: is_content }, text),
-        CampaignPlace::Daemon { ref path, .. } => {
-            let name = path.path.name().filter(|_| !is_content).unwrap_or_default();
-            let onto = RelPath::new(name).map_err(|_| unusable(text, LocationFlaw::Root))?;
-            Ok(CampaignSource { top, only: None, onto })
-        }
-    }
-}
-
-fn source_here(LocalPath { path, slash }: LocalPath, text: &OsStr) -> Result<CampaignSource, Error> {
-    let found = std::fs::symlink_metadata(&path).map_err(|error| missing(&path, error))?;
-    let is_dir = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
-    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
-    let name = RelPath::new(name).map_err(|why| unusable(text, LocationFlaw::Path(why)))?;
-    if slash || (is_dir && !found.is_symlink()) {
-        let onto = if slash { RelPath::root() } else { name };
-        return Ok(CampaignSource { top: CampaignPlace::Here(path), only: None, onto });
-    }
-    let top = path.parent().unwrap_or(Path::new("/")).to_owned();
-    Ok(CampaignSource { top: CampaignPlace::Here(top), only: Some(name), onto: RelPath::root() })
-}
-
-fn missing(path: &Path, error: std::io::Error) -> Error {
-    let shown = Escaped(path.as_os_str().as_bytes()).to_string();
-    let code = match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FaultCode::NotFound,
-        std::io::ErrorKind::PermissionDenied => FaultCode::Denied,
-        _ => FaultCode::Io,
-    };
-    Fault::new(code, Blame::Local, format_args!("cannot examine '{shown}': {error}")).about(shown).into()
-}
-
-/// The place of a location, and whether it ended in a slash. A path of this host becomes absolute:
-/// movers run elsewhere.
-pub(super) fn place(text: &OsStr) -> Result<(CampaignPlace, bool), Error> {
-    match Location::parse(text)? {
-        Location::Local(local) => {
-            let path = std::path::absolute(&local.path).map_err(Error::file("find", &local.path))?;
-            Ok((CampaignPlace::Here(path), local.slash))
-        }
-        Location::Daemon(daemon) => {
-            let path = daemon.path.ok_or_else(|| unusable(text, LocationFlaw::NoRoot))?;
-            let slash = path.slash;
-            Ok((CampaignPlace::Daemon { host: daemon.host, port: daemon.port, path }, slash))
-        }
-        Location::Ssh(_) => Err(Error::Combination {
-            why: "a campaign over ssh is not built yet",
-            hint: "serve the directory there, and name it as lh://HOST/ROOT/PATH",
-        }),
-    }
-}
-
-fn unusable(text: &OsStr, flaw: LocationFlaw) -> Error {
-    Error::Location { location: longhaul_core::Escaped(text.as_bytes()).to_string(), flaw }
-}
-
 /// The value of an option of the queue, which no variable and no config file sets.
 pub(super) fn parsed<T>(
     name: &'static str,
@@ -354,6 +331,8 @@ fn deadline(text: &str) -> Result<Micros, Flaw> {
 
 /// For so long a lost session is dialled again within one claim.
 const RETRY_FOR: Duration = Duration::from_secs(30);
+/// The most campaigns that are added together.
+const FAMILY_MOST: usize = 256;
 /// The most files that a shard may be given.
 const SHARD_FILES_LARGEST: u64 = 1_000_000;
 
@@ -370,40 +349,5 @@ mod tests {
         for text in ["", "soon", "2026-12-24", "1960-01-01T00:00:00Z"] {
             assert!(matches!(deadline(text), Err(Flaw::Form { .. })), "{text}");
         }
-    }
-
-    #[test]
-    fn sources_that_would_take_each_others_names_are_refused() {
-        let source = |onto: &str, only: Option<&str>| CampaignSource {
-            top: CampaignPlace::Here("/x".into()),
-            only: only.map(|name| RelPath::new(name).unwrap()),
-            onto: RelPath::new(onto).unwrap(),
-        };
-        for (sources, fine) in [
-            (vec![source("a", None), source("b", None)], true),
-            (vec![source("a", None), source("a", None)], false),
-            (vec![source("a", None), source("", Some("f")), source("", Some("g"))], true),
-            (vec![source("", Some("f")), source("", Some("f"))], false),
-            (vec![source("a", None), source("", Some("a"))], false),
-            (vec![source("", None), source("b", None)], false),
-            (vec![source("", None)], true),
-        ] {
-            assert_eq!(refuse_overlap(&sources).is_ok(), fine, "{sources:?}");
-        }
-    }
-
-    #[test]
-    fn a_directory_goes_under_its_name_unless_it_ends_in_a_slash_and_a_file_lies_in_its_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("ds")).unwrap();
-        std::fs::write(dir.path().join("f"), "x").unwrap();
-        let read = |name: &str| source(dir.path().join(name).as_os_str()).unwrap();
-        assert_eq!(read("ds").onto, RelPath::new("ds").unwrap());
-        assert!(read("ds/").onto.is_root() && read("ds/").only.is_none());
-        let file = read("f");
-        assert_eq!((file.only, file.onto.is_root()), (Some(RelPath::new("f").unwrap()), true));
-        assert!(source(dir.path().join("none").as_os_str()).is_err());
-        let far = source(OsStr::new("lh://h/root/a/b")).unwrap();
-        assert_eq!((far.onto, far.top.site().as_str()), (RelPath::new("b").unwrap(), "h:7214"));
     }
 }

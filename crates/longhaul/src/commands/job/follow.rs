@@ -1,4 +1,5 @@
-//! `job wait`, `watch`: looks at a campaign again and again until it is over.
+//! `job wait`, `watch`: looks at a campaign, or at all of a family, again and again until it is
+//! over.
 //!
 //! In: a queue. Out: lines and events, and the exit of the campaign. The queue is a file that
 //! others write to, so that it is asked and tells nothing by itself. Changes nothing.
@@ -10,7 +11,7 @@ use longhaul_jobs::queue::AdmitAll;
 use longhaul_jobs::{Campaign, CampaignState, Left, ShardState};
 
 use super::add::parsed;
-use super::{Figures, JobOutput, Named};
+use super::{Figures, JobOutput, Members, Named};
 use crate::cli::job::{JobWaitArgs, JobWatchArgs};
 use crate::commands::Context;
 use crate::error::Error;
@@ -19,16 +20,16 @@ use crate::jobs::is_drained;
 use crate::output::exit_of_campaign;
 use crate::values;
 
-/// Waits for a campaign.
+/// Waits for a campaign, or for all of a family. The exit is the worst.
 pub(super) fn wait(args: &JobWaitArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
     let most = parsed("max-time", &args.max_time, values::retry_for)?;
-    let (mut named, begun) = (Named::find(&args.campaign, context)?, Instant::now());
+    let (mut members, begun) = (Members::find(&args.campaign, context)?, Instant::now());
     loop {
-        let LookedAt { campaign, left, is_over } = look(&mut named)?;
+        let LookedAt { all, exit } = look(&mut members)?;
         let is_late = most.is_some_and(|most| begun.elapsed() >= most);
-        if is_over || is_late {
-            telling.left(&campaign, &left);
-            telling.exits(if is_over { exit_of_campaign(&campaign, &left) } else { Exit::Temporary });
+        if exit.is_some() || is_late {
+            telling.left_of_all(&all);
+            telling.exits(exit.unwrap_or(Exit::Temporary));
             return Ok(());
         }
         thread::sleep(LOOK_EVERY);
@@ -40,13 +41,13 @@ pub(super) fn watch(args: &JobWatchArgs, context: Context, telling: &mut JobOutp
     let form = "a time from 1s to 1d, as 5s or 10m";
     let bounds = Duration::from_secs(1)..=Duration::from_secs(86_400);
     let every = parsed("every", &args.every, |text| values::time_between(text, bounds, form))?.unwrap_or(WATCH_EVERY);
-    let mut named = Named::find(&args.campaign, context)?;
+    let mut members = Members::find(&args.campaign, context)?;
     loop {
-        let LookedAt { campaign, left, is_over } = look(&mut named)?;
-        telling.left(&campaign, &left);
+        let LookedAt { all, exit } = look(&mut members)?;
+        telling.left_of_all(&all);
         telling.flush();
-        if is_over {
-            telling.exits(exit_of_campaign(&campaign, &left));
+        if let Some(exit) = exit {
+            telling.exits(exit);
             return Ok(());
         }
         if telling.is_deaf() {
@@ -56,22 +57,32 @@ pub(super) fn watch(args: &JobWatchArgs, context: Context, telling: &mut JobOutp
     }
 }
 
-/// A look at a campaign.
+/// A look at a campaign, or at all of a family.
 struct LookedAt {
-    campaign: Campaign,
-    left: Left,
-    /// Whether nothing more comes without a user.
-    is_over: bool,
+    all: Vec<(Campaign, Left)>,
+    /// The worst exit of them. `None`: something more comes of one of them without a user.
+    exit: Option<Exit>,
 }
 
-/// Looks at a campaign. One that is done or cancelled is over, and one of which nothing can be
-/// moved before a user plans it, releases it, or opens a link.
-fn look(named: &mut Named) -> Result<LookedAt, Error> {
+/// Looks at each of them.
+fn look(members: &mut Members) -> Result<LookedAt, Error> {
+    let mut looked = LookedAt { all: Vec::new(), exit: Some(Exit::Complete) };
+    for (campaign, left, is_over) in members.look(look_at)? {
+        let exit = is_over.then(|| exit_of_campaign(&campaign, &left));
+        looked.exit = looked.exit.and_then(|worst| Some(worst.worse(exit?)));
+        looked.all.push((campaign, left));
+    }
+    Ok(looked)
+}
+
+/// Looks at a campaign, and says whether it is over: one that is done or cancelled is, and one of
+/// which nothing can be moved before a user plans it, releases it, or opens a link.
+fn look_at(named: &mut Named) -> Result<(Campaign, Left, bool), Error> {
     let Figures { campaign, left, .. } = named.figures()?;
     let id = named.id;
     let is_drained = named.transact(|rows| {
         let links: Vec<_> = rows.links()?.into_iter().map(|link| link.id).collect();
-        is_drained(rows, Some(id), &links, &AdmitAll)
+        is_drained(rows, &[id], &links, &AdmitAll)
     })?;
     // Behind its last shard, the leader's next turn says that it is done.
     let is_over = match campaign.state {
@@ -79,7 +90,7 @@ fn look(named: &mut Named) -> Result<LookedAt, Error> {
         CampaignState::Running => is_drained && (left.left.files > 0 || is_held(left.commit)),
         CampaignState::Planning | CampaignState::Held => is_drained,
     };
-    Ok(LookedAt { campaign, left, is_over })
+    Ok((campaign, left, is_over))
 }
 
 fn is_held(commit: Option<ShardState>) -> bool {

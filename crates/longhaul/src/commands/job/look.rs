@@ -5,7 +5,7 @@
 use longhaul_jobs::queue::{NOTICES_MAX, OMITTED_NAMES_MAX};
 use longhaul_jobs::{CampaignId, FailedFile, JobsError, Rows, Shard, ShardId, ShardKind, Store};
 
-use super::{Figures, JobOutput, Named, figures, queue_failed, queue_place, told};
+use super::{Figures, JobOutput, Members, Named, figures, queue_failed, queue_place, told};
 use crate::cli::job::{JobCampaignArgs, JobQueueArgs};
 use crate::commands::Context;
 use crate::error::Error;
@@ -25,13 +25,16 @@ pub(super) fn list(args: &JobQueueArgs, context: Context, telling: &mut JobOutpu
 
 /// Tells all that a campaign says, what is left of it, and what holds it.
 pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let mut named = Named::find(args, context)?;
+    Members::find(args, context)?.each(telling, show_one)
+}
+
+fn show_one(named: &mut Named, telling: &mut JobOutput) -> Result<(), Error> {
     let figures = named.figures()?;
     telling.campaign(&told(&figures));
     let Figures { campaign, left, .. } = figures;
     telling.left(&campaign, &left);
     let mut after = ShardId(0);
-    while let Some(shards) = page(&mut named, ShardKind::Held, &mut after)? {
+    while let Some(shards) = page(named, ShardKind::Held, &mut after)? {
         shards.iter().for_each(|shard| telling.held(shard));
     }
     let id = campaign.id;
@@ -41,21 +44,32 @@ pub(super) fn show(args: &JobCampaignArgs, context: Context, telling: &mut JobOu
     Ok(())
 }
 
-/// Tells what is left.
+/// Tells what is left, and of a family the sum.
 pub(super) fn tell_left(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let Figures { campaign, left, .. } = Named::find(args, context)?.figures()?;
-    telling.left(&campaign, &left);
+    let figures = Members::find(args, context)?.look(|named| named.figures())?;
+    let all: Vec<_> = figures.into_iter().map(|Figures { campaign, left, .. }| (campaign, left)).collect();
+    telling.left_of_all(&all);
     Ok(())
 }
 
 /// Lists the files that failed.
 pub(super) fn report(args: &JobCampaignArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
-    let mut named = Named::find(args, context)?;
+    let mut members = Members::find(args, context)?;
+    let is_family = members.is_family();
+    members.each(telling, |named, telling| {
+        if is_family {
+            telling.member(&named.figures()?.campaign.name);
+        }
+        report_one(named, telling)
+    })
+}
+
+fn report_one(named: &mut Named, telling: &mut JobOutput) -> Result<(), Error> {
     let id = named.id;
     named.transact(|rows| rows.omitted(id))?.iter().for_each(|name| telling.omitted(name));
     for kind in ShardKind::ALL {
         let mut after = ShardId(0);
-        while let Some(shards) = page(&mut named, kind, &mut after)? {
+        while let Some(shards) = page(named, kind, &mut after)? {
             for shard in shards {
                 let faults: Vec<FailedFile> = named.transact(|rows| rows.faults_of(shard.id))?;
                 faults.iter().for_each(|fault| telling.fault(fault, shard.claim.fence));

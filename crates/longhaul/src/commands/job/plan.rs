@@ -1,9 +1,11 @@
 //! `job plan`: lists a campaign's files as sealed manifests and cuts them into shards; with
 //! `--shards` it writes lists instead, with no queue.
 //!
-//! In: a campaign, or a directory. Out: manifests, and shards in the queue; or lists of names. A
-//! source that was listed by an earlier run is not listed again. Moves nothing.
+//! In: a campaign or a family of them, or a directory. Out: manifests, and shards in the queue; or
+//! lists of names. A source that was listed by an earlier run, or for another member of the family,
+//! is not listed again. Moves nothing.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter};
 use std::num::NonZero;
@@ -18,7 +20,7 @@ use longhaul_manifest::{Draft, Item, ItemKind, Lists, Make, ManifestError, Seale
 use longhaul_net::Identity;
 
 use super::add::parsed;
-use super::{JobOutput, campaign, keys_kept, queue_failed, queue_place};
+use super::{JobOutput, campaigns, keys_kept, of_one, queue_failed, queue_place, shared};
 use crate::cli::job::JobPlanArgs;
 use crate::commands::manifest::{self, local, remote};
 use crate::commands::{Context, block_on};
@@ -28,8 +30,8 @@ use crate::jobs::parts::write_parts;
 use crate::jobs::plan::{need_all_names, plan_shards};
 use crate::jobs::spec::beneath;
 use crate::jobs::{
-    CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Owners, Shelf, Signed, Unsigned, fault_of_manifest,
-    signed,
+    CampaignKeys, CampaignPlace, CampaignSource, CampaignSpec, Owners, QueuePlace, QueueStore, Shelf, Signed, Unsigned,
+    fault_of_manifest, signed,
 };
 use crate::keys;
 use crate::location::Location;
@@ -64,13 +66,54 @@ fn plan_campaign(
     }
     let file = queue_place(&args.queue.queue, context)?;
     let mut store = file.open()?;
-    let name = args.what.to_string_lossy();
-    let campaign = campaign(&mut store, &name)?;
+    let all = campaigns(&mut store, &args.what.to_string_lossy())?;
+    if let [one] = all.as_slice() {
+        return plan_one((&file, &mut store), one, lister, telling);
+    }
+    plan_members((&file, &mut store), &all, lister, telling)
+}
+
+/// Plans the members of a family that are not planned yet. Where one cannot be planned, so cannot
+/// those that read the same sources, and the others can.
+fn plan_members(
+    (file, store): (&QueuePlace, &mut QueueStore),
+    all: &[Campaign],
+    lister: &mut Lister,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
+    let mut open = all.to_vec();
+    open.retain(|campaign| campaign.state == CampaignState::Planning);
+    let mut failed = BTreeMap::new();
+    // A family of which nothing is to be planned is refused as a campaign is.
+    let chosen = if open.is_empty() { &all[..1] } else { &open[..] };
+    for campaign in chosen {
+        let from = CampaignSpec::decode(&campaign.spec).map_or_else(|_| campaign.name.clone(), |spec| spec.site_from());
+        if let Some(other) = failed.get(&from) {
+            telling.note(format_args!("{} reads the sources of {other}, and is not planned either", campaign.name));
+            continue;
+        }
+        if let Err(error) = plan_one((file, &mut *store), campaign, lister, telling) {
+            telling.failed(&of_one(&campaign.name, error));
+            failed.insert(from, campaign.name.clone());
+        }
+        if lister.stopped.get().is_some() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn plan_one(
+    (file, store): (&QueuePlace, &mut QueueStore),
+    campaign: &Campaign,
+    lister: &mut Lister,
+    telling: &mut JobOutput,
+) -> Result<(), Error> {
     if campaign.state != CampaignState::Planning {
         let (campaign, state) = (campaign.id, campaign.state.name());
         return Err(queue_failed(JobsError::WrongState { campaign, state }));
     }
-    let signed = store.transact(|rows| signed(rows, &campaign)).map_err(queue_failed)?;
+    let signed = store.transact(|rows| signed(rows, campaign)).map_err(queue_failed)?;
     let (spec, shelf) = (CampaignSpec::decode(&campaign.spec)?, file.shelf());
     let owner = match signed {
         // Movers of this user move it.
@@ -80,9 +123,15 @@ fn plan_campaign(
     let (mut manifests, mut omitted) = (Vec::new(), 0_u64);
     for (number, source) in spec.sources.iter().enumerate() {
         let out = shelf.manifest(campaign.key, number);
+        let key = owner.as_ref().map(Identity::public);
+        let shared = shared::taken((&mut *store, &shelf), (campaign, &spec), number, key)?;
         let (sealed, faults) = lister.sealed((source, &spec.keys), &spec.settings.filter, &out, &shelf)?;
         omitted = omitted.saturating_add(sealed.head().omitted);
-        let names: Vec<_> = faults.into_iter().map(|fault| omitted_name(&campaign, number, fault)).collect();
+        let mut names: Vec<_> = faults.into_iter().map(|fault| omitted_name(campaign, number, fault)).collect();
+        if let Some(list) = shared {
+            telling.note(format_args!("{} takes the list of {} from {}", campaign.name, source.shown(), list.of));
+            names = list.omitted;
+        }
         // Right behind each source: the next planner finds its manifest sealed, and does not look
         // for these names again.
         store.transact(|rows| note_omitted(rows, campaign.id, omitted, &names)).map_err(queue_failed)?;
@@ -96,7 +145,7 @@ fn plan_campaign(
         return Err(fault.into());
     }
     let stopped = || lister.stopped.get().copied();
-    let planned = plan_shards(&mut store, &campaign, &spec, (&manifests, owner.as_ref()), &stopped)?;
+    let planned = plan_shards(store, campaign, &spec, (&manifests, owner.as_ref()), &stopped)?;
     telling.planned(&campaign.name, planned.shards, planned.total, omitted);
     Ok(())
 }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::add::{flawed, parsed};
 use super::keys_kept::met_with;
-use super::{Figures, JobOutput, campaign, figures, queue_failed, queue_place};
+use super::{Figures, JobOutput, campaigns, figures, queue_failed, queue_place};
 use crate::cli::job::JobRunArgs;
 use crate::commands::{Context, block_on};
 use crate::config::Places;
@@ -46,9 +46,10 @@ pub(super) fn run(
     let given = settings::keys(&args.keys, layers)?;
     let mut orders = orders(args, owners(args, &given, (&file, context))?)?;
     let mut store = file.open()?;
-    orders.campaign =
-        args.campaign.as_ref().map(|name| campaign(&mut store, name).map(|found| found.id)).transpose()?;
-    let watched = unfinished(&mut store, orders.campaign, &orders.owners)?;
+    if let Some(name) = &args.campaign {
+        orders.campaigns = campaigns(&mut store, name)?.iter().map(|found| found.id).collect();
+    }
+    let watched = unfinished(&mut store, &orders.campaigns, &orders.owners)?;
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let keys = needs_keys(&keys, &orders, (&mut store, &watched))?.then_some(keys as Arc<dyn KeyRing>);
@@ -120,7 +121,7 @@ fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {
         number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: MOVERS_OF_RUN })
     })?;
     Ok(MoverOrders {
-        campaign: None,
+        campaigns: Vec::new(),
         names: Vec::new(),
         until: if args.drain { MoverEnd::Drained } else { MoverEnd::Never },
         time_max: parsed("max-time", &args.max_time, values::retry_for)?,
@@ -133,11 +134,11 @@ fn orders(args: &JobRunArgs, owners: Owners) -> Result<MoverOrders, Error> {
 
 /// The campaigns that are not over: those whose end the exit tells of. Those that only other movers
 /// move are not among them, unless one of them was named.
-fn unfinished(store: &mut QueueStore, only: Option<CampaignId>, owners: &Owners) -> Result<Vec<CampaignId>, Error> {
+fn unfinished(store: &mut QueueStore, only: &[CampaignId], owners: &Owners) -> Result<Vec<CampaignId>, Error> {
     let all = store.transact(|rows| {
         let ids = match only {
-            Some(only) => vec![only],
-            None => rows.campaign_ids()?,
+            [] => rows.campaign_ids()?,
+            only => only.to_vec(),
         };
         let read = |rows: &mut dyn Rows, id| match rows.campaign(id) {
             // A row that makes no sense stops no other.
@@ -149,7 +150,7 @@ fn unfinished(store: &mut QueueStore, only: Option<CampaignId>, owners: &Owners)
             let Some(campaign) = read(rows, id)? else { continue };
             let of_others = |refusal: Refusal| refusal.is_of_others();
             let is_running = campaign.state == CampaignState::Running;
-            let counts = only.is_some()
+            let counts = !only.is_empty()
                 || is_running && !owners.admit(&campaign.name, signed(rows, &campaign)?).is_err_and(of_others);
             counted.extend(counts.then_some(id));
         }
@@ -217,9 +218,7 @@ fn exit_of_all(queue: &SharedQueue, watched: &[CampaignId]) -> Result<(Exit, boo
     for id in watched {
         let Figures { campaign, left, .. } = figures(&mut store, *id)?;
         all_over &= matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled);
-        if exit == Exit::Complete {
-            exit = exit_of_campaign(&campaign, &left);
-        }
+        exit = exit.worse(exit_of_campaign(&campaign, &left));
     }
     Ok((exit, all_over))
 }

@@ -5,10 +5,10 @@
 
 use longhaul_core::ByteCount;
 use longhaul_jobs::queue::{Selection, cancel, hold, release, retry, retry_commit, set_link_state};
-use longhaul_jobs::{CampaignId, JobsError, LinkState, Rows, ShardId, Store, codes};
+use longhaul_jobs::{Campaign, CampaignId, CampaignState, JobsError, LinkState, Rows, ShardId, Store, codes};
 
 use super::add::parsed;
-use super::{JobOutput, Named, told};
+use super::{JobOutput, Members, Named, told};
 use crate::cli::job::{JobCampaignArgs, JobRetryArgs};
 use crate::commands::Context;
 use crate::error::{Error, Flaw};
@@ -25,35 +25,52 @@ pub(super) enum Step {
     Cancel,
 }
 
-/// Carries a decision out.
+/// Carries a decision out. Members of a family that are over are passed over, unless all are.
 pub(super) fn steer(
     args: &JobCampaignArgs,
     step: Step,
     context: Context,
     telling: &mut JobOutput,
 ) -> Result<(), Error> {
-    let mut named = Named::find(args, context)?;
-    let id = named.id;
-    named.transact(|rows| match step {
-        Step::Hold => hold(rows, id),
-        Step::Release => {
-            release(rows, id)?;
-            open_links(rows, id)
+    let mut members = Members::find(args, context)?;
+    let (spares, mut stepped) = (!members.all().iter().all(is_over), Vec::new());
+    members.each(telling, |named, telling| {
+        let (id, figures) = (named.id, named.figures()?);
+        if spares && is_over(&figures.campaign) {
+            let Campaign { name, state, .. } = &figures.campaign;
+            telling.note(format_args!("{name} is {} already, and is passed over", state.name()));
+            return Ok(());
         }
-        Step::Cancel => cancel(rows, id),
+        named.transact(|rows| match step {
+            Step::Hold => hold(rows, id),
+            Step::Release => {
+                release(rows, id)?;
+                open_links(rows, id)
+            }
+            Step::Cancel => cancel(rows, id),
+        })?;
+        stepped.push(named.figures()?);
+        Ok(())
     })?;
-    telling.campaigns(&[told(&named.figures()?)]);
+    let all: Vec<_> = stepped.iter().map(told).collect();
+    if !all.is_empty() {
+        telling.campaigns(&all);
+    }
     if step == Step::Cancel {
-        discard(&mut named, telling)?;
+        members.each(telling, discard)?;
     }
     Ok(())
+}
+
+fn is_over(campaign: &Campaign) -> bool {
+    matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled)
 }
 
 /// Removes what a campaign that was cancelled has staged on this host, as far as nobody has to do
 /// with it any more.
 fn discard(named: &mut Named, telling: &mut JobOutput) -> Result<(), Error> {
     let (id, campaign) = (named.id, named.figures()?.campaign);
-    let store = &mut named.store;
+    let store = &mut *named.store;
     match discard_staged(&campaign, &mut |at| store.transact(|rows| page_of(rows, id, at))) {
         Ok(Discarded::Nothing) => {}
         Ok(Discarded::InUse) => telling.note(
@@ -89,18 +106,21 @@ pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut 
         codes::code_of_name(text).ok_or_else(|| Flaw::Form { given: text.to_owned(), form })
     })?;
     let selection = code.map_or(Selection::All, Selection::Code);
-    let mut named = Named::find(&args.campaign, context)?;
-    let (id, mut files, mut after) = (named.id, 0, Some(ShardId(0)));
-    while let Some(from) = after {
-        let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
-        (files, after) = (files + more, next);
-    }
-    let (mut commit, mut after) = (None, Some(ShardId(0)));
-    while let Some(from) = after {
-        let again = named.transact(|rows| retry_commit(rows, id, selection, from))?;
-        (files, after) = (files + again.files, again.next);
-        commit = again.state.or(commit);
-    }
+    let (mut files, mut commit) = (0, None);
+    Members::find(&args.campaign, context)?.each(telling, |named, _| {
+        let (id, mut after) = (named.id, Some(ShardId(0)));
+        while let Some(from) = after {
+            let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
+            (files, after) = (files + more, next);
+        }
+        let mut after = Some(ShardId(0));
+        while let Some(from) = after {
+            let again = named.transact(|rows| retry_commit(rows, id, selection, from))?;
+            (files, after) = (files + again.files, again.next);
+            commit = again.state.or(commit);
+        }
+        Ok(())
+    })?;
     telling.retried(files, commit);
     Ok(())
 }

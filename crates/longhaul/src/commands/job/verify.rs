@@ -1,11 +1,12 @@
 //! `job verify`: the verifier as a command.
 //!
-//! In: arguments. Out: bad files, told as they are found, the figures at the end, and the exit. The
-//! first signal ends the reading in order.
+//! In: arguments. The campaigns of a family are read one after the other. Out: bad files, told as
+//! they are found, the figures at the end, and the exit. The first signal ends the reading in
+//! order.
 
 use std::path::absolute;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::{Fault, FaultCode};
 use longhaul_jobs::queue::verify_figures;
@@ -14,14 +15,15 @@ use tokio::sync::watch;
 
 use super::add::parsed;
 use super::run::RunKeys;
-use super::{JobOutput, Named, mend, queue_place};
+use super::{JobOutput, Members, Named, mend, of_one, queue_place};
 use crate::cli::job::JobVerifyArgs;
 use crate::commands::{Context, block_on};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::jobs::mover::Halt;
 use crate::jobs::{
-    AbsenceUse, BadNews, ChangedUse, MendedFile, ShardRead, SharedQueue, Verifier, VerifyEnd, VerifyObserver,
-    VerifyOrders, VerifyUntil,
+    AbsenceUse, BadNews, ChangedUse, KeyRing, MendedFile, QueuePlace, ShardRead, SharedQueue, Verifier, VerifyEnd,
+    VerifyObserver, VerifyOrders, VerifyUntil,
 };
 use crate::output::{Talker, VerifyTold};
 use crate::settings::{self, Layers, Talk};
@@ -36,12 +38,14 @@ pub(super) fn run(
     telling: JobOutput,
 ) -> Result<Exit, Error> {
     let given = settings::keys(&args.keys, layers)?;
-    let mut named = Named::find(&args.campaign, context)?;
+    let mut members = Members::find(&args.campaign, context)?;
+    refuse_for_family(args, &members)?;
     let place = queue_place(&args.campaign.queue.queue, context)?;
-    let orders = orders(args, &named)?;
-    let mend = mend::orders(&args.mend, (&mut named, orders.at.as_deref()), (&given, &place, context))?;
-    let (cycle, budget) = (orders.cycle, orders.budget);
-    let orders = VerifyOrders { mend, ..orders };
+    let all = members.look(|named| {
+        let orders = orders(args, named)?;
+        let mend = mend::orders(&args.mend, (named, orders.at.as_deref()), (&given, &place, context))?;
+        Ok(VerifyOrders { mend, ..orders })
+    })?;
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let (stop, halt) = watch::channel(None);
@@ -50,24 +54,74 @@ pub(super) fn run(
     })
     .map_err(Error::file("watch the signals of", "this process"))?;
     let told = Arc::new(VerifyTelling(Mutex::new(Some(telling))));
-    let verifier = Verifier::new((SharedQueue::new(place.open()?), place.shelf()), keys, orders, told.clone());
-    let mut end = VerifyEnd::default();
-    let ended = block_on(verifier.run(halt, &mut end))?;
-    asking.end();
-    let mut telling = told.take(talk);
-    if let Err(fault) = ended {
-        telling.failed(&fault);
+    let (is_family, begun) = (members.is_family(), Instant::now());
+    for orders in all {
+        // The members of a family share the time that there is.
+        let time_max = orders.time_max.map(|time| time.saturating_sub(begun.elapsed()));
+        let (orders, mut named) = (VerifyOrders { time_max, ..orders }, members.named(orders.campaign));
+        let before = told.telling().as_mut().map(JobOutput::set_exit_aside);
+        let ended = verify_one(&mut named, (&place, &keys), orders, (halt.clone(), &told));
+        let goes_on = match ended {
+            Ok(early) => early.is_none(),
+            Err(error) if is_family => {
+                told.failed(&of_one(&named.figures()?.campaign.name, error));
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        if let (Some(telling), Some(before)) = (&mut *told.telling(), before) {
+            telling.join_exit(before);
+        }
+        if !goes_on {
+            break;
+        }
     }
-    // What was read is recorded, and the next run goes on there.
-    end.early.filter(|code| *code != FaultCode::TimedOut).into_iter().for_each(|code| telling.exits(code.into()));
+    asking.end();
+    Ok(told.take(talk).end())
+}
+
+/// Verifies a campaign, and tells how it is. Gives the code of what ended it early, if anything
+/// did.
+fn verify_one(
+    named: &mut Named,
+    (place, keys): (&QueuePlace, &Arc<RunKeys>),
+    orders: VerifyOrders,
+    (halt, told): (Halt, &Arc<VerifyTelling>),
+) -> Result<Option<FaultCode>, Error> {
+    let (cycle, budget) = (orders.cycle, orders.budget);
+    let queue = (SharedQueue::new(place.open()?), place.shelf());
+    let verifier = Verifier::new(queue, Arc::clone(keys) as Arc<dyn KeyRing>, orders, told.clone());
+    let mut end = VerifyEnd::default();
+    if let Err(fault) = block_on(verifier.run(halt, &mut end))? {
+        told.failed(&fault);
+    }
     let id = named.id;
     let campaign = named.figures()?.campaign;
     let figures = named.transact(|rows| verify_figures(rows, id, cycle))?;
     let pace = pace(figures.sums.total.bytes, cycle, budget);
-    let VerifyEnd { failed, mended, .. } = end;
-    let told = VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed, mended };
-    telling.verified(&told);
-    Ok(telling.end())
+    let VerifyEnd { failed, mended, early, .. } = end;
+    if let Some(telling) = &mut *told.telling() {
+        // What was read is recorded, and the next run goes on there.
+        early.filter(|code| *code != FaultCode::TimedOut).into_iter().for_each(|code| telling.exits(code.into()));
+        let told = VerifyTold { name: &campaign.name, figures: &figures, cycle, budget, pace, failed, mended };
+        telling.verified(&told);
+    }
+    Ok(early)
+}
+
+/// Refuses options that are about one campaign, and a reading that would never come to the next
+/// one.
+fn refuse_for_family(args: &JobVerifyArgs, members: &Members) -> Result<(), Error> {
+    let refuse = |why, hint| Err(Error::Combination { why, hint });
+    if members.is_family() && args.at.is_some() {
+        let why = "--at is the directory of one campaign, and a family of them was named";
+        return refuse(why, "name one of its campaigns: 'longhaul job ls' lists them");
+    }
+    if members.is_family() && !args.once {
+        let why = "the campaigns of a family are read one after the other, and without --once the first has no end";
+        return refuse(why, "give --once, or name one of its campaigns: 'longhaul job ls' lists them");
+    }
+    Ok(())
 }
 
 fn orders(args: &JobVerifyArgs, named: &Named) -> Result<VerifyOrders, Error> {
@@ -95,6 +149,12 @@ struct VerifyTelling(Mutex<Option<JobOutput>>);
 impl VerifyTelling {
     fn telling(&self) -> MutexGuard<'_, Option<JobOutput>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, fault: &Fault) {
+        if let Some(telling) = &mut *self.telling() {
+            telling.failed(fault);
+        }
     }
 
     /// The telling, for the end. Whoever tells after that is not heard.

@@ -25,7 +25,8 @@ pub(super) struct MoverTable {
     /// The queue: an absolute path, or `postgres://USER@HOST/DATABASE`. [default: `queue.db` in
     /// `state`]
     queue: Option<Text>,
-    /// The names of campaigns whose links alone are served. [default: all links]
+    /// The names of campaigns, or of families of them, whose links alone are served. [default: all
+    /// links]
     campaigns: Option<Vec<String>>,
     /// Shards that are moved at a time, 1 to 64. [default: 1]
     movers: Option<Spanned<i64>>,

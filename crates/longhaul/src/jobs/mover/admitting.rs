@@ -73,15 +73,15 @@ impl Admitting {
             .collect()
     }
 
-    /// The campaigns that are passed over and should be moved, with the reasons: this one, or if
-    /// `None` those of owners that are trusted. A campaign of others is no failure of this mover.
-    pub(super) fn refused(&self, only: Option<CampaignId>) -> Vec<(CampaignId, Fault)> {
+    /// The campaigns that are passed over and should be moved, with the reasons: these, or if none
+    /// is given those of owners that are trusted. A campaign of others is no failure of this mover.
+    pub(super) fn refused(&self, only: &[CampaignId]) -> Vec<(CampaignId, Fault)> {
         let known = self.known();
-        let is_meant = |id, refused: &Refused| match only {
-            Some(only) => only == id,
-            None => !refused.refusal.is_of_others(),
+        let is_meant = |id: &CampaignId, refused: &Refused| match only {
+            [] => !refused.refusal.is_of_others(),
+            only => only.contains(id),
         };
-        let meant = known.iter().filter(|(id, refused)| is_meant(**id, refused));
+        let meant = known.iter().filter(|(id, refused)| is_meant(id, refused));
         meant.map(|(id, refused)| (*id, refused.fault.clone())).collect()
     }
 

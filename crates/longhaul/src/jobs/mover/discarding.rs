@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::session::{admit_ground, blocking};
 use super::{Halt, Mover, halted, until};
 use crate::jobs::discard::{Discarded, discard_staged, page_of};
+use crate::jobs::families::stands_for;
 use crate::jobs::signing::signed;
 use crate::jobs::spec::CampaignSpec;
 
@@ -66,10 +67,12 @@ impl Mover {
             let mut cancelled = Vec::new();
             let all = rows.campaign_ids()?;
             let mut ids = all.clone();
-            ids.retain(|id| !known.contains(id) && orders.campaign.is_none_or(|only| only == *id));
+            let only = &orders.campaigns;
+            ids.retain(|id| !known.contains(id) && (only.is_empty() || only.contains(id)));
             for id in ids {
                 let Some(campaign) = cancelled_of(rows, id)? else { continue };
-                let is_meant = orders.names.is_empty() || orders.names.contains(&campaign.name);
+                let is_named = |text: &String| stands_for(text, &campaign.name);
+                let is_meant = orders.names.is_empty() || orders.names.iter().any(is_named);
                 if is_meant && orders.owners.admit(&campaign.name, signed(rows, &campaign)?).is_ok() {
                     cancelled.push(campaign);
                 }

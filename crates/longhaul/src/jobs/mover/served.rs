@@ -17,7 +17,7 @@ impl Mover {
     /// The fault of a campaign that should be moved, is passed over and runs on, or of a link or a
     /// campaign that is given up, if anything is left there to be moved.
     pub(super) async fn served_all(&self) -> Result<(), Fault> {
-        let refused = self.admitting.refused(self.orders.campaign);
+        let refused = self.admitting.refused(&self.orders.campaigns);
         let unmoved = self.queue.transact(move |rows| {
             let mut unmoved = None;
             for (id, fault) in &refused {
@@ -29,7 +29,7 @@ impl Mover {
         if let Some(fault) = unmoved.await.map_err(|error| fault_of_jobs(&error))? {
             return Err(fault);
         }
-        let (campaign, aside) = (self.orders.campaign, self.aside.now(Instant::now()));
+        let (only, aside) = (self.orders.campaigns.clone(), self.aside.now(Instant::now()));
         let (links, campaigns) = (aside.links.given_up, aside.campaigns.given_up);
         if links.is_empty() && campaigns.is_empty() {
             return Ok(());
@@ -38,11 +38,11 @@ impl Mover {
         let left = self.queue.transact(move |rows| {
             let (mut left, mut left_of) = (Vec::new(), Vec::new());
             for &link in &links {
-                left.extend((!is_drained(rows, campaign, &[link], &AdmitAll)?).then_some(link));
+                left.extend((!is_drained(rows, &only, &[link], &AdmitAll)?).then_some(link));
             }
-            let own = links_of(rows, (campaign, &names), served)?;
+            let own = links_of(rows, (&only, &names), served)?;
             for &id in &campaigns {
-                left_of.extend((!is_drained(rows, Some(id), &own, &AdmitAll)?).then_some(id));
+                left_of.extend((!is_drained(rows, &[id], &own, &AdmitAll)?).then_some(id));
             }
             Ok((left, left_of))
         });
