@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Set
 
 import pytest
 import yaml
-from conftest import REPOSITORY
+from conftest import REPOSITORY, Daemon
 
 import longhaul
 
@@ -83,7 +83,7 @@ def test_a_submit_file_of_htcondor_has_a_command_of_the_program(path: Any) -> No
     assert _is_command_of_the_program(shlex.split(command))
     assert (settings["universe"], settings["kill_sig"]) == ("vanilla", "SIGTERM")
     assert text.rstrip().splitlines()[-1].startswith("queue")
-    names = set(re.findall(r"\$\((\w+)\)", text))
+    names = set(re.findall(r"\$\((\w+)\)", text)) - {"Process"}
     assert names <= set(settings) | set(re.findall(r"^queue (\w+) from", text, flags=re.M))
     # The exits that it holds are those that no later try mends, and it ends with the one that is no failure.
     again = {int(code) for code in re.findall(r"ExitCode =!= (\d+)", settings["on_exit_hold"])} - {0}
@@ -123,6 +123,35 @@ def test_pods_are_movers_of_one_host_with_a_grace_and_without_privileges() -> No
         places = {entry["name"]: entry["value"] for entry in container["env"]}
         assert set(places) == {"XDG_STATE_HOME", "XDG_CONFIG_HOME"}
         assert all(place.startswith(mounts["state"] + "/") for place in places.values())
+
+
+def test_a_fleet_has_a_queue_in_a_database_whose_password_is_a_secret(daemon: Daemon) -> None:
+    (fleet,) = (one for one in _documents() if one["kind"] == "StatefulSet")
+    pod, (mover, _) = fleet["spec"]["template"]["spec"], _pods()
+    labels = fleet["spec"]["template"]["metadata"]["labels"]
+    assert fleet["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    same = ("terminationGracePeriodSeconds", "automountServiceAccountToken", "securityContext")
+    assert [pod[name] for name in same] == [mover[name] for name in same]
+    (container,) = pod["containers"]
+    assert container["securityContext"] == mover["containers"][0]["securityContext"]
+    words = [daemon.key if word == "lhk1:OWNERKEY" else word for word in container["args"]]
+    assert words != container["args"] and _is_command_of_the_program(words)
+    secrets = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in container["env"] if "valueFrom" in entry}
+    assert set(secrets) == {"LONGHAUL_QUEUE", "PGPASSWORD"}
+    assert {secret["name"] for secret in secrets.values()} == {"longhaul-queue"}
+    (claim,) = fleet["spec"]["volumeClaimTemplates"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(mounts) == {claim["metadata"]["name"], *(volume["name"] for volume in pod["volumes"])}
+    places = [entry["value"] for entry in container["env"] if "value" in entry]
+    assert len(places) == 2 and all(place.startswith(mounts["state"] + "/") for place in places)
+    page = (CONTRIB / "kubernetes" / "README.md").read_text()
+    assert f"manifests={mounts['manifests']}'" in page and "--from-literal=password=" in page
+
+
+def test_a_fleet_of_htcondor_says_where_its_queue_is_and_no_password() -> None:
+    settings = _settings((CONTRIB / "htcondor" / "fleet.sub").read_text())
+    assert "requirements" not in settings and "LONGHAUL_QUEUE=$(url)" in settings["environment"]
+    assert settings["url"].startswith("postgres://mover@") and "PGPASSFILE=" in settings["environment"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be the user of a pod")
