@@ -228,7 +228,7 @@ fn what_was_listed_twice_has_only_the_second_listing_and_omissions_come_again() 
     let denied = collection.begin().unwrap();
     assert_eq!(denied.dir(), &path("denied"));
     collection.leave_out(denied);
-    let made = seal(collection, 1 << 20).unwrap();
+    let made = seal(*collection, 1 << 20).unwrap();
     assert_eq!((made.sealed.head().items(), made.sealed.head().omitted), (2, 2));
 }
 
