@@ -1,9 +1,9 @@
 //! Random trees, of which a plan takes some names; before they go, and in the very moment at which
 //! they do, others change the tree.
 //!
-//! In: seeds. Out: the first promise that is broken: nothing goes but what the plan lists, as it was
-//! when it was listed; everything else is where it was, byte for byte; and what had not changed is
-//! gone. Must not know how names are moved.
+//! In: seeds. Out: the first promise that is broken: nothing goes but what the plan lists, as it
+//! was when it was listed; everything else is where it was, byte for byte; and what had not changed
+//! is gone. Must not know how names are moved.
 
 use std::collections::BTreeMap;
 use std::io::Write;
