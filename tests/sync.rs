@@ -1,6 +1,8 @@
 //! `sync`: a destination comes to have what its source has; what it alone has is planned and moved
 //! away in steps of their own, and nothing else ever is.
 
+mod random;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -8,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::FileType;
 use rustix::process::Signal;
 
-use crate::fixture::{Host, Outcome, Run, Site, files};
+use crate::fixture::{Host, LoopDisk, Outcome, Run, Site, files};
 use crate::jobs::plant_too_deep;
 
 /// A source, and a mirror of it in which `only` stands too.
@@ -277,6 +279,55 @@ fn a_plan_moves_nothing_once_the_source_is_on_another_device() {
     let told = apply(&host, &digest).arg("--plan").arg("kept.plan").fail(2);
     assert!(told.stderr.contains("on another device"), "{told}");
     assert!(host.path("dst/only").exists());
+}
+
+/// Another disk that is mounted over a directory of a host, and in which the same names stand as
+/// beneath it.
+fn mounted_over(host: &Host, name: &str, tops: &[&str]) -> LoopDisk {
+    let names: Vec<_> = (0..40).map(|n| (format!("d{}/{n}", n % 4), n)).collect();
+    let disk = LoopDisk::new(host, name, 64 << 20);
+    names.iter().for_each(|(path, n)| files::make(disk.path().join(path), *n, 100));
+    tops.iter().for_each(|name| files::make(disk.path().join(name), 77, 50));
+    disk
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn nothing_is_planned_or_moved_while_another_disk_is_mounted_over_the_source() {
+    let host = mirrored(&["only"]);
+    let digest = digest(&plan(&host));
+    let disk = mounted_over(&host, "src", &[]);
+    let planned = host.run(["sync", "src/", "dst", "--delete", "plan"]).fail(2);
+    assert!(planned.stderr.contains("on another device than at the plan before"), "{planned}");
+    let told = apply(&host, &digest).fail(2);
+    assert!(told.stderr.contains("the source is on another device than when it was planned"), "{told}");
+    assert!(host.path("dst/only").exists() && !host.path("dst/.longhaul/grace").exists());
+    disk.unmount();
+    apply(&host, &digest).succeed();
+    assert!(!host.path("dst/only").exists() && grace(&host).join("only").exists());
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn nothing_is_moved_while_another_disk_is_mounted_over_the_destination_or_a_directory_of_it() {
+    let host = mirrored(&["only", "part/one"]);
+    let digest = digest(&plan(&host));
+    let disk = mounted_over(&host, "dst", &["only", "part/one"]);
+    let told = apply(&host, &digest).fail(2);
+    assert!(told.stderr.contains("the destination is on another device than when it was planned"), "{told}");
+    assert!(disk.path().join("only").exists() && !disk.path().join(".longhaul").exists());
+    drop(disk);
+    // A file of the same name and bytes beneath it is another one.
+    let disk = LoopDisk::new(&host, "dst/part", 64 << 20);
+    files::make(disk.path().join("one"), 77, 50);
+    let told = apply(&host, &digest).fail(23);
+    let lines: Vec<_> = told.stdout_text().lines().collect();
+    assert_eq!(lines, ["changed: part/one", "changed: part", "moved: only"], "{told}");
+    assert!(disk.path().join("one").exists());
+    drop(disk);
+    assert!(host.path("dst/part/one").exists(), "it stands beneath the disk");
+    apply(&host, &digest).succeed();
+    assert!(grace(&host).join("part/one").exists());
 }
 
 #[test]

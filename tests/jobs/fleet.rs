@@ -1,10 +1,11 @@
-//! Movers of one queue in PostgreSQL, as several hosts have it.
+//! Movers of one queue in PostgreSQL, as several hosts have it, and ten of one in a file.
 //!
 //! Takes the datasets of `jobs`, and a server of its own; gives tests. Must not know the rules of
 //! the queue.
 
 mod kills;
 mod passwords;
+mod queue;
 mod restore;
 mod signed;
 
@@ -18,7 +19,7 @@ use crate::fixture::postgres::{ADMIN, Postgres};
 use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Outcome, Run, Site};
 
-/// A user whose queue is in a database.
+/// A user whose queue is in a database, or in a file that is told.
 struct Fleet<'a> {
     host: &'a Host,
     queue: String,
@@ -40,13 +41,13 @@ impl Fleet<'_> {
     }
 }
 
+/// Minutes that pass for all leases.
+const LAPSE: &str = "UPDATE shard SET lease_until = 0 WHERE state = 2; UPDATE permit SET until = 0;
+    UPDATE leader SET until = 0";
+
 /// Lets minutes pass for all leases, as they do while a server is away.
 fn lapse(server: &Postgres) {
-    server.sql(
-        "postgres",
-        "UPDATE longhaul.shard SET lease_until = 0 WHERE state = 2;
-        UPDATE longhaul.permit SET until = 0; UPDATE longhaul.leader SET until = 0",
-    );
+    server.sql("postgres", &format!("SET search_path TO longhaul; {LAPSE}"));
 }
 
 /// The words of a mover about shards. The last line of one that was killed may be cut off.

@@ -13,7 +13,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use crate::cuts::{self, CutsArgs};
-use crate::fleet::{self, FleetArgs};
+use crate::fleet::{self, FleetArgs, QueuePlace};
 use crate::kills::{self, KillsArgs};
 use crate::medium::{self, MediumArgs};
 use crate::paths;
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
     let from = args.from.unwrap_or_else(now);
     println!("seeds begin with {from}");
     let part = |whole: u64| whole.div_ceil(args.one_of.get());
+    let fleet = |queue| FleetArgs { queue, files: part(FLEET_FILES), kills: part(FLEET_KILLS), seed: Some(from) };
     let checks = [
         ("medium", medium::run(&MediumArgs { worlds: part(WORLDS), from, seed: None })),
         ("sim", sim::run(&SimArgs { seeds: part(SEEDS), from, trace: false, sets: false, roads: false })),
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &LongArgs) -> Result<()> {
         ("roads", sim::run(&SimArgs { seeds: part(ROAD_SEEDS), from, trace: false, sets: false, roads: true })),
         ("cuts", cuts::run(&CutsArgs { cuts: part(CUTS), seed: Some(from) })),
         ("kills", kills::run(&KillsArgs { kills: part(KILLS), seed: Some(from) })),
-        ("fleet", fleet::run(&FleetArgs { files: part(FLEET_FILES), kills: part(FLEET_KILLS), seed: Some(from) })),
+        ("fleet", fleet::run(&fleet(QueuePlace::Postgres))),
+        ("fleet of a file", fleet::run(&fleet(QueuePlace::File))),
         ("fuzz", fuzz(args.fuzz)),
         ("swaps", swaps::run(&SwapsArgs { seconds: SWAP_SECONDS })),
         ("ssh", ssh::run(&SshArgs { runs: part(ssh::RUNS) })),
@@ -87,7 +89,7 @@ const SET_SEEDS: u64 = 1_000_000;
 /// Seeds of `sim --roads`: minutes on 2 cores.
 const ROAD_SEEDS: u64 = 2_000;
 const KILLS: u64 = 100;
-/// Files of `fleet`, and kills of its movers: some ten minutes on 2 cores.
+/// Files of each `fleet`, and kills of its movers: some ten minutes each on 2 cores.
 const FLEET_FILES: u64 = 100_000;
 const FLEET_KILLS: u64 = 50;
 /// Seconds of each case of `swaps`.

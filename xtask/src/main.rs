@@ -35,8 +35,8 @@ enum Xtask {
     /// Build the program as it is handed out: stripped, with its debug information in a file beside
     /// it
     Dist,
-    /// Kill movers of a queue in PostgreSQL again and again, and its server once, and see that each
-    /// file is moved once
+    /// Kill movers of a queue in PostgreSQL again and again, and its server once, or those of a
+    /// queue in a file, and see that each file is moved once
     Fleet(fleet::FleetArgs),
     /// Look at the packets of each transport's handshakes over an emulated path, and print their
     /// round trips (needs root)

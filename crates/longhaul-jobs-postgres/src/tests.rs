@@ -73,6 +73,19 @@ fn a_campaign_that_version_1_left_half_done_is_finished_by_this_one_and_by_the_n
 }
 
 #[test]
+fn a_campaign_that_this_version_left_half_done_is_finished_by_the_next() {
+    let server = Postgres::start();
+    server.load("postgres", include_str!("golden/queue-1.sql"));
+    let store = PostgresStore::open(&place(&server), &Passwords::default()).unwrap();
+    schema::open(&store.connection, Absent::Refuse, &MIGRATIONS).unwrap();
+    let mut store = store.with_clock(Box::new(|| continued::LATER));
+    continued::leave_half_done(&mut store);
+    let next: Vec<&str> = MIGRATIONS.into_iter().chain(["ALTER TABLE shard ADD COLUMN colour text"]).collect();
+    schema::open(&store.connection, Absent::Refuse, &next).unwrap();
+    continued::finish_rest(&mut store.with_clock(Box::new(|| continued::LATER_STILL)));
+}
+
+#[test]
 fn a_migration_has_an_hour_and_rules_have_seconds_whatever_the_server_allows() {
     let server = Postgres::start();
     server.sql("postgres", "ALTER DATABASE postgres SET statement_timeout = '1s'");

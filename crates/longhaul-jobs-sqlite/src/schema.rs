@@ -174,43 +174,4 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path, migrations: &[&s
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The version behind the present one, as the next program might bring it.
-    const NEXT: [&str; 8] =
-        [FIRST, SECOND, THIRD, SIGNATURES, SITES, VERIFICATIONS, COMMITS, "ALTER TABLE shard ADD COLUMN colour TEXT"];
-
-    #[test]
-    fn a_file_of_this_version_is_continued_by_the_next_one_and_refused_by_this_one_afterwards() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        let path = Path::new("queue.db");
-        migrate(&mut connection, path, &MIGRATIONS).unwrap();
-        let site = "INSERT INTO site VALUES (7, 'here', 1, 1)";
-        connection.execute(site, []).unwrap();
-        migrate(&mut connection, path, &NEXT).unwrap();
-        let kept: i64 = connection.query_row("SELECT id FROM site", [], |row| row.get(0)).unwrap();
-        assert_eq!(kept, 7);
-        connection.prepare("SELECT colour FROM shard").unwrap();
-        let refused = migrate(&mut connection, path, &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Newer { found: 8, known: 7, .. }), "{refused}");
-    }
-
-    #[test]
-    fn a_migration_that_fails_leaves_the_file_as_it_was() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        let path = Path::new("queue.db");
-        let broken = [FIRST, "CREATE TABLE colour (id INTEGER); CREATE TABLE colour (id INTEGER)"];
-        migrate(&mut connection, path, &broken).unwrap_err();
-        assert!(connection.is_autocommit());
-        migrate(&mut connection, path, &MIGRATIONS).unwrap();
-    }
-
-    #[test]
-    fn a_database_of_another_program_is_left_alone() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute("CREATE TABLE theirs (id INTEGER)", []).unwrap();
-        let refused = migrate(&mut connection, Path::new("queue.db"), &MIGRATIONS).unwrap_err();
-        assert!(matches!(refused, SqliteError::Foreign { .. }), "{refused}");
-    }
-}
+mod tests;

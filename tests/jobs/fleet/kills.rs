@@ -1,5 +1,5 @@
-//! Ten movers of one queue in PostgreSQL, killed at random moments and replaced, while the server
-//! is killed too.
+//! Ten movers of one queue, killed at random moments and replaced: of one in PostgreSQL, whose
+//! server is killed too, and of one in a file.
 //!
 //! At each kill: a file that stood before is the same one. At the end: what was published is the
 //! source, each file stands or failed, each claim was another one, no fence fell, no shard was
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{Fleet, lapse, told};
+use super::queue::FleetQueue;
+use super::{Fleet, LAPSE, told};
 use crate::fixture::postgres::Postgres;
 use crate::fixture::random::{seed, variable};
 use crate::fixture::tree::{self, Tree};
@@ -51,22 +52,19 @@ impl Dying<'_> {
 
     /// Kills one of the movers, and starts another one. A minute passes for what the dead one had,
     /// and at times for all.
-    fn kill_one(&mut self, server: &Postgres) {
+    fn kill_one(&mut self, queue: &FleetQueue) {
         let victim = self.random.below(self.movers.len() as u64) as usize;
         let dead = self.movers.swap_remove(victim);
         dead.signal(Signal::KILL);
         let outcome = dead.finish();
         if self.random.below(4) == 0 {
-            lapse(server);
+            queue.change(LAPSE);
         } else if let Some((shard, fence)) = held(&outcome) {
-            server.sql(
-                "postgres",
-                &format!(
-                    "UPDATE longhaul.shard SET lease_until = 0 WHERE id = {shard} AND fence = {fence} AND state = 2;
-                    UPDATE longhaul.permit SET until = 0 WHERE shard = {shard} AND fence = {fence};
-                    UPDATE longhaul.leader SET until = 0"
-                ),
-            );
+            queue.change(&format!(
+                "UPDATE shard SET lease_until = 0 WHERE id = {shard} AND fence = {fence} AND state = 2;
+                UPDATE permit SET until = 0 WHERE shard = {shard} AND fence = {fence};
+                UPDATE leader SET until = 0"
+            ));
         }
         self.outcomes.push(outcome);
         self.start_one();
@@ -93,14 +91,10 @@ fn held(outcome: &Outcome) -> Option<(u64, u64)> {
     (last["state"] == "claimed").then(|| (last["shard"].as_u64().unwrap(), last["fence"].as_u64().unwrap()))
 }
 
-fn count(server: &Postgres, what: &str) -> u64 {
-    server.sql("postgres", &format!("SELECT count(*) FROM longhaul.{what}")).parse().unwrap()
-}
-
 /// Waits until so many shards are settled.
-fn wait_until_settled(least: u64, server: &Postgres, patience: Duration) {
+fn wait_until_settled(least: u64, queue: &FleetQueue, patience: Duration) {
     let until = Instant::now() + patience;
-    while count(server, "shard WHERE state IN (3, 4)") < least {
+    while queue.count("shard WHERE state IN (3, 4)") < least {
         assert!(Instant::now() < until, "{least} shards were never settled");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -119,7 +113,7 @@ fn plant(top: &Path, count: u64) -> Vec<PathBuf> {
 
 /// Each claim is another one, none was told behind a higher one that had settled its shard, and no
 /// shard was settled twice.
-fn check_claims(outcomes: &[Outcome], server: &Postgres) {
+fn check_claims(outcomes: &[Outcome], queue: &FleetQueue) {
     let (mut claims, mut settled) = (BTreeSet::new(), BTreeSet::new());
     for event in outcomes.iter().flat_map(told) {
         let (shard, fence) = (event["shard"].as_u64().unwrap(), event["fence"].as_u64().unwrap());
@@ -129,32 +123,39 @@ fn check_claims(outcomes: &[Outcome], server: &Postgres) {
             _ => {}
         }
     }
-    let rows = server.sql("postgres", "SELECT id, fence FROM longhaul.shard");
-    for row in rows.lines() {
-        let (id, fence) = row.split_once('|').unwrap();
-        let (id, fence): (u64, u64) = (id.parse().unwrap(), fence.parse().unwrap());
+    for row in queue.numbers("SELECT id, fence FROM shard") {
+        let (id, fence) = (row[0], row[1]);
         let highest = claims.range((id, 0)..=(id, u64::MAX)).next_back();
         assert!(highest.is_none_or(|(_, given)| *given <= fence), "shard {id}: the fence fell to {fence}");
     }
 }
 
 #[test]
-fn ten_movers_that_are_killed_again_and_again_move_each_file_once() {
+fn ten_movers_of_a_database_that_are_killed_again_and_again_move_each_file_once() {
+    // It syncs: what it said to be committed has to be there after it was killed.
+    play(FleetQueue::Database(Postgres::with(&[])));
+}
+
+#[test]
+fn ten_movers_of_a_file_that_are_killed_again_and_again_move_each_file_once() {
+    let directory = tempfile::tempdir().unwrap();
+    play(FleetQueue::File(directory.path().join("queue.db")));
+}
+
+fn play(mut queue: FleetQueue) {
     let (total, kills) = (variable("FLEET_FILES").unwrap_or(240), variable("FLEET_KILLS").unwrap_or(8));
     let seed = seed("FLEET_SEED");
     println!("FLEET_FILES={total} FLEET_KILLS={kills} FLEET_SEED={seed}");
-    // It syncs: what it said to be committed has to be there after it was killed.
-    let mut server = Postgres::with(&[]);
     let site = Site::new();
     let host = &site.client;
     let gone = plant(&host.path("ds"), total);
-    let fleet = Fleet { host, queue: server.url("postgres") };
+    let fleet = Fleet { host, queue: queue.name() };
     let (files_of_shard, to) = ((total / 60).max(4).to_string(), site.url("in"));
     fleet.run(["job", "add", "--name", "all", "--shard-files", &files_of_shard, "ds", &to]).succeed();
     fleet.run(["job", "plan", "all"]).within(PATIENCE + PATIENCE_OF_FILE * total as u32).succeed();
     gone.iter().for_each(|path| fs::remove_file(path).unwrap());
-    server.sql("postgres", "UPDATE longhaul.link SET movers = 10");
-    let shards = count(&server, "shard");
+    queue.change("UPDATE link SET movers = 10");
+    let shards = queue.count("shard");
 
     let mut dying = Dying {
         fleet,
@@ -168,17 +169,16 @@ fn ten_movers_that_are_killed_again_and_again_move_each_file_once() {
     (0..MOVERS).for_each(|_| dying.start_one());
     for kill in 0..kills {
         // All are killed while three of four shards are under way.
-        wait_until_settled(kill * shards * 3 / (kills * 4), &server, dying.patience);
+        wait_until_settled(kill * shards * 3 / (kills * 4), &queue, dying.patience);
         if kill == kills / 2 {
-            server.kill();
-            server.restart();
+            queue.kill_server();
         }
-        dying.kill_one(&server);
+        dying.kill_one(&queue);
     }
     let movers = std::mem::take(&mut dying.movers);
     for outcome in movers.into_iter().map(Running::finish) {
         // One that began while the server was away has done nothing.
-        let begun = outcome.code != 5 || !told(&outcome).is_empty();
+        let begun = outcome.code != 5 || !queue.has_server() || !told(&outcome).is_empty();
         assert!(!begun || outcome.code == 23, "some files were gone: {outcome}");
         dying.outcomes.push(outcome);
     }
@@ -186,9 +186,9 @@ fn ten_movers_that_are_killed_again_and_again_move_each_file_once() {
 
     let failed = gone.len() as u64;
     assert_eq!(counts(&dying.fleet.left("all")), [total - failed, failed, 0]);
-    assert_eq!(count(&server, "fault WHERE given_up = 1 AND code = 'not-found'"), failed);
-    assert_eq!(count(&server, "permit"), 0, "permits are left");
-    check_claims(&dying.outcomes, &server);
+    assert_eq!(queue.count("fault WHERE given_up = 1 AND code = 'not-found'"), failed);
+    assert_eq!(queue.count("permit"), 0, "permits are left");
+    check_claims(&dying.outcomes, &queue);
     let (from, to) = (Tree::of(host.path("ds")), Tree::of(&dying.top));
     tree::assert_same(&from.without_dir_times(), &to.without_dir_times(), "what was moved");
 }

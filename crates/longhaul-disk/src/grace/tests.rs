@@ -2,6 +2,8 @@
 //!
 //! In: trees of a few names. Out: verdicts on `grace`.
 
+mod random;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

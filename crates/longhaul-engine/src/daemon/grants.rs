@@ -353,13 +353,23 @@ impl Daemon {
     }
 
     fn honour_at(&self, shown: &SignedGrant, bearer: PublicKey, now: u64) -> Result<LentRights, Reason> {
+        let verifies = |issuer: &Hash32, bytes: &[u8], signature: &[u8]| {
+            PublicKey::from_bytes(*issuer).has_signed(bytes, signature)
+        };
+        self.honour_by(shown, (bearer, now), verifies)
+    }
+
+    /// The same, where `verifies` says whether a key has made a signature of bytes.
+    fn honour_by(
+        &self,
+        shown: &SignedGrant,
+        (bearer, now): (PublicKey, u64),
+        verifies: impl FnOnce(&Hash32, &[u8], &[u8]) -> bool,
+    ) -> Result<LentRights, Reason> {
         let Some(abroad) = self.live.abroad.as_ref().filter(|_| self.live.link.is_none()) else {
             return Err(Reason::Kind);
         };
         let (audience, holder) = (*abroad.identity.public().as_bytes(), *bearer.as_bytes());
-        let verifies = |issuer: &[u8; 32], bytes: &[u8], signature: &[u8]| {
-            PublicKey::from_bytes(*issuer).has_signed(bytes, signature)
-        };
         let grant = shown.open(&GrantFacts { audience, holder, now }, verifies).map_err(Reason::Flaw)?;
         let issuer = PublicKey::from_bytes(grant.issuer);
         let client = self.client(&issuer).map_err(|_| Reason::Issuer)?;

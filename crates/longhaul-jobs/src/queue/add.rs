@@ -236,12 +236,14 @@ pub fn begin_campaign(rows: &mut dyn Rows, id: CampaignId) -> Result<(), JobsErr
 }
 
 /// Makes a campaign run, and lets it stand no further back than those that do: on each link, among
-/// those that have something left there.
+/// those of its priority that have something left there. One of a lower priority may have had
+/// nothing for long, which nobody owes to a newcomer.
 pub(super) fn join_running(rows: &mut dyn Rows, campaign: &mut Campaign) -> Result<(), JobsError> {
     let mine = links_left(rows, campaign.id)?;
     let mut least: BTreeMap<LinkId, u64> = BTreeMap::new();
     for other in rows.campaigns()? {
-        if other.state != CampaignState::Running || other.id == campaign.id {
+        let is_beside = other.id != campaign.id && other.priority == campaign.priority;
+        if other.state != CampaignState::Running || !is_beside {
             continue;
         }
         for link in links_left(rows, other.id)?.intersection(&mine).copied() {

@@ -4,9 +4,10 @@
 //! In: the rules' reads and writes. Out: the store's. Must not know the world.
 
 use longhaul_jobs::{
-    BadFile, BadSum, Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence, HookKey,
-    JobsError, Leader, Link, LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, QueueId, Rows, Segment, Shard,
-    ShardId, ShardKind, ShardState, ShardSum, Site, SiteId, Verification, VerificationRows, VerificationSums,
+    BadFile, BadSum, Calendar, Campaign, CampaignId, CampaignSignature, Claim, Due, FailedFile, FaultSum, Fence,
+    HookKey, JobsError, Leader, Link, LinkId, Micros, Notice, OmittedName, Permit, PermitPlace, Priority, QueueId,
+    Rows, Segment, Shard, ShardId, ShardKind, ShardState, ShardSum, Site, SiteId, Verification, VerificationRows,
+    VerificationSums, Weight,
 };
 
 use crate::mutants::Mutant;
@@ -33,6 +34,10 @@ impl<'a> Bent<'a> {
 
     fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+
+    fn bent(&self, link: Link) -> Link {
+        if self.has(Mutant::LinkHoursForgotten) { Link { calendar: Calendar::default(), ..link } } else { link }
     }
 }
 
@@ -94,7 +99,17 @@ impl Rows for Bent<'_> {
     }
 
     fn campaign(&mut self, id: CampaignId) -> Answer<Option<Campaign>> {
-        self.rows.campaign(id)
+        let mut found = self.rows.campaign(id)?;
+        if let Some(campaign) = &mut found {
+            match self.mutant {
+                Some(Mutant::CampaignHoursForgotten) => campaign.calendar = Calendar::default(),
+                Some(Mutant::PriorityForgotten) => campaign.priority = Priority::default(),
+                Some(Mutant::WeightForgotten) => campaign.weight = Weight::default(),
+                Some(Mutant::DeadlineForgotten) => campaign.deadline = None,
+                _ => {}
+            }
+        }
+        Ok(found)
     }
 
     fn campaigns(&mut self) -> Answer<Vec<Campaign>> {
@@ -110,6 +125,9 @@ impl Rows for Bent<'_> {
     }
 
     fn put_share_used(&mut self, campaign: CampaignId, link: LinkId, used: u64) -> Answer<()> {
+        if self.has(Mutant::ShareForgotten) {
+            return Ok(());
+        }
         self.rows.put_share_used(campaign, link, used)
     }
 
@@ -174,11 +192,11 @@ impl Rows for Bent<'_> {
     }
 
     fn link(&mut self, id: LinkId) -> Answer<Option<Link>> {
-        self.rows.link(id)
+        Ok(self.rows.link(id)?.map(|link| self.bent(link)))
     }
 
     fn links(&mut self) -> Answer<Vec<Link>> {
-        self.rows.links()
+        Ok(self.rows.links()?.into_iter().map(|link| self.bent(link)).collect())
     }
 
     fn put_link(&mut self, link: &Link) -> Answer<()> {
@@ -212,7 +230,12 @@ impl Rows for Bent<'_> {
     }
 
     fn first_ready(&mut self, link: LinkId, passed_over: &[CampaignId]) -> Answer<Option<Shard>> {
-        self.rows.first_ready(link, passed_over)
+        let first = self.rows.first_ready(link, passed_over)?;
+        let Some(first) = first.filter(|_| self.has(Mutant::LaterReadyFirst)) else {
+            return self.rows.first_ready(link, passed_over);
+        };
+        let passed_over: Vec<_> = passed_over.iter().copied().chain([first.campaign]).collect();
+        Ok(self.rows.first_ready(link, &passed_over)?.or(Some(first)))
     }
 
     fn first_planned(&mut self, campaign: CampaignId, link: LinkId, due: Due) -> Answer<Option<Shard>> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use longhaul_core::FaultCode;
 use longhaul_jobs::left::left;
+use longhaul_jobs::queue::Granted;
 use longhaul_jobs::{
     CampaignId, Due, FaultState, Fence, Hold, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft,
 };
@@ -65,6 +66,28 @@ impl World {
         if let Some(promise) = found {
             self.breaks(promise);
         }
+    }
+
+    /// A shard was claimed: in open hours, not before one that was ready earlier, and with no
+    /// higher rate than its link has.
+    pub(crate) fn check_claim(&mut self, granted: &Granted) {
+        let shard = &granted.shard;
+        let of_link = self.store.all_shards().filter(|other| other.link == shard.link);
+        let mut ready = of_link.filter(|other| other.state == ShardState::Ready);
+        let earlier =
+            ready.find(|other| (other.turn.rank, other.id) < (shard.turn.rank, shard.id)).map(|other| other.id);
+        if let Some(other) = earlier {
+            self.breaks(format!("{:?} was claimed, and {other:?} was ready before it", shard.id));
+        }
+        if self.hours.are_closed(shard, self.store.now) {
+            self.breaks(format!("{:?} was claimed in closed hours, at {:?}", shard.id, self.store.now));
+        }
+        let link = self.store.transact(|rows| rows.link(shard.link)).ok().flatten();
+        let rate = link.and_then(|link| link.rate);
+        if rate.is_some_and(|rate| granted.rate.is_none_or(|granted| granted > rate)) {
+            self.breaks(format!("{:?} has the rate {:?}, and its link has {rate:?}", shard.id, granted.rate));
+        }
+        self.tally.rated += u64::from(rate.is_some());
     }
 
     /// After a leader's turn nobody has a shard whose lease has passed, or lasts longer than one

@@ -3,29 +3,42 @@
 //! backups and loses what it had committed, clocks are set an hour off, and several processes lead.
 //!
 //! In: seeds. Out: for each the first broken promise, if there is one. The promises are those of
-//! `check.rs`; `mutants.rs` plants bugs, one at a time, to see that they are found.
+//! `check.rs`, and of `order.rs` for worlds in which nothing goes wrong and many campaigns wait for
+//! their turn; `mutants.rs` plants bugs, one at a time, to see that they are found.
 
 mod bent;
 mod check;
 mod destination;
+mod hours;
 mod mover;
 mod mutants;
+mod order;
+mod setup;
 mod world;
 
 use std::collections::BTreeSet;
 
 use mutants::Mutant;
+use order::{OrderTally, play_order};
 use world::{Tally, play};
 
 /// Seeds that each run plays, unless `SIM_SEEDS` says how many.
 const SEEDS: u64 = 10_000;
 /// Seeds within which a planted bug has to be found.
 const MUTANT_SEEDS: u64 = 4000;
+/// Of the worlds of order, each of which has hundreds of shards, one is played for so many seeds.
+const ORDER_EVERY: u64 = 25;
+/// Worlds of order within which a planted bug has to be found.
+const ORDER_MUTANT_SEEDS: u64 = 200;
+
+fn seeds() -> u64 {
+    std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
 
 #[test]
 fn ten_thousand_fleets_keep_their_promises() {
     let mut tally = Tally::default();
-    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let seeds = seeds();
     for seed in 0..seeds {
         match play(seed, None) {
             Ok(played) => tally.add(&played),
@@ -35,7 +48,7 @@ fn ten_thousand_fleets_keep_their_promises() {
     println!("{tally:?}");
     let Tally { published, refused, raised, restored, lapsed, stale, held, given_up, compared, retried, .. } = tally;
     let (shown_again, changed, slept, lost) = (tally.shown_again, tally.changed, tally.slept, tally.lost);
-    let committed = tally.committed;
+    let (committed, closed, rated) = (tally.committed, tally.closed, tally.rated);
     let steps = tally.steps;
     for (what, times) in [
         ("files published", published),
@@ -53,6 +66,8 @@ fn ten_thousand_fleets_keep_their_promises() {
         ("daemons that paused in sessions", slept),
         ("turns whose commits were lost", lost),
         ("datasets that appeared", committed),
+        ("claims in closed hours", closed),
+        ("claims with a rate", rated),
     ] {
         assert!(times >= seeds / 100, "{what}: {times} times only");
     }
@@ -88,5 +103,39 @@ fn a_planted_bug_is_found() {
             Some((seed, broken)) => println!("{mutant:?}: seed {seed}: {broken}"),
             None => panic!("{mutant:?} was not found in {MUTANT_SEEDS} seeds"),
         }
+    }
+}
+
+#[test]
+fn campaigns_are_served_by_their_hours_deadlines_priorities_and_weights() {
+    let (mut tally, worlds) = (OrderTally::default(), seeds().div_ceil(ORDER_EVERY));
+    for seed in 0..worlds {
+        match play_order(seed, None) {
+            Ok(played) => tally.add(&played),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    println!("{tally:?}");
+    let OrderTally { readied, claimed, closed, urgent, preferred, shared, joined } = tally;
+    for (what, times) in [
+        ("shards that became ready", readied),
+        ("shards that were claimed", claimed),
+        ("turns of a leader in closed hours", closed),
+        ("shards of a deadline at risk", urgent),
+        ("shards of a higher priority", preferred),
+        ("turns with campaigns that shared a link", shared),
+        ("campaigns that joined or were released", joined),
+    ] {
+        assert!(times >= worlds / 10, "{what}: {times} times only");
+    }
+}
+
+#[test]
+fn a_bug_of_the_order_is_found() {
+    for mutant in Mutant::OF_ORDER {
+        let found =
+            (0..ORDER_MUTANT_SEEDS).find_map(|seed| play_order(seed, Some(mutant)).err().map(|why| (seed, why)));
+        let (seed, why) = found.unwrap_or_else(|| panic!("{mutant:?} was not found in {ORDER_MUTANT_SEEDS} worlds"));
+        println!("{mutant:?}: seed {seed}: {why}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::queue::{Ask, Beat, BeatAnswer, BreakPlace, FileFault, Finished, Granted, Outcome, Report};
 use longhaul_jobs::queue::{beat, claim, finish, raise};
-use longhaul_jobs::{AlikeWatch, Amount, Claim, Kept, MoverId, SessionId, ShardId, Tenure};
+use longhaul_jobs::{AlikeWatch, Amount, Claim, Kept, MoverId, SessionId, ShardId, ShardState, Tenure};
 
 use crate::destination::{Begun, Shown};
 use crate::mutants::Mutant;
@@ -112,8 +112,17 @@ impl World {
         let (mover, links) = (self.movers[at].id, self.links.clone());
         let (id, daemon) = (self.rng.claim_id(), self.rng.index(2));
         let granted = self.store(None, |rows| claim(rows, &Ask { mover, links: &links, id }));
-        if let Some(Some(granted)) = granted {
-            self.movers[at].holding = Some(Holding::of(granted, daemon, now));
+        match granted {
+            Some(Some(granted)) => {
+                self.check_claim(&granted);
+                self.movers[at].holding = Some(Holding::of(granted, daemon, now));
+            }
+            Some(None) => {
+                let mut ready = self.store.all_shards().filter(|shard| shard.state == ShardState::Ready);
+                let is_closed = ready.any(|shard| self.hours.are_closed(shard, self.store.now));
+                self.tally.closed += u64::from(is_closed);
+            }
+            None => {}
         }
     }
 

@@ -58,11 +58,25 @@ pub(crate) enum Mutant {
     CommitAgain,
     /// A daemon that pauses in the middle of a batch loses its lock, as one with a lease would.
     SleeperLosesLock,
+    /// The closed hours of a campaign are not looked at.
+    CampaignHoursForgotten,
+    /// The closed hours of a link are not looked at.
+    LinkHoursForgotten,
+    /// A shard that became ready later is claimed first.
+    LaterReadyFirst,
+    /// All campaigns have one priority.
+    PriorityForgotten,
+    /// All campaigns have one weight.
+    WeightForgotten,
+    /// No campaign has a deadline.
+    DeadlineForgotten,
+    /// A campaign's share is not written down.
+    ShareForgotten,
 }
 
 impl Mutant {
-    /// All of them.
-    pub(crate) const ALL: [Mutant; 26] = [
+    /// Those that break a promise of the worlds in which everything goes wrong.
+    pub(crate) const ALL: [Mutant; 29] = [
         Mutant::EqualFencePasses,
         Mutant::KeptNotDurable,
         Mutant::PublishUnchecked,
@@ -89,5 +103,19 @@ impl Mutant {
         Mutant::CommitEarly,
         Mutant::CommitAgain,
         Mutant::SleeperLosesLock,
+        Mutant::CampaignHoursForgotten,
+        Mutant::LinkHoursForgotten,
+        Mutant::LaterReadyFirst,
+    ];
+
+    /// Those that break a promise of the worlds in which campaigns are put in order.
+    pub(crate) const OF_ORDER: [Mutant; 7] = [
+        Mutant::CampaignHoursForgotten,
+        Mutant::LinkHoursForgotten,
+        Mutant::LaterReadyFirst,
+        Mutant::PriorityForgotten,
+        Mutant::WeightForgotten,
+        Mutant::DeadlineForgotten,
+        Mutant::ShareForgotten,
     ];
 }

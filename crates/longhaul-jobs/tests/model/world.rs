@@ -4,29 +4,26 @@
 //! the promises.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZero;
 
 use longhaul_core::FaultCode;
-use longhaul_jobs::queue::{
-    LinkLimits, NewCampaign, Selection, SiteLimits, add_campaign, add_commit, add_link, add_segment, add_site,
-    begin_campaign, cancel, hold, lead, release, retry, schedule,
-};
+use longhaul_jobs::queue::{Selection, cancel, hold, lead, release, retry, schedule};
 use longhaul_jobs::{
-    Amount, Calendar, CampaignId, CampaignState, Claim, ClaimId, Cut, JobsError, LinkId, Memory, Micros, MoverId,
-    PermitPlace, Rows, Segment, SessionId, ShardId, ShardKind, Store,
+    CampaignId, CampaignState, Claim, ClaimId, JobsError, LinkId, Memory, Micros, MoverId, PermitPlace, Rows,
+    SessionId, ShardId, ShardKind, Store,
 };
 
 use crate::bent::Bent;
 use crate::destination::{Destination, FileNo};
+use crate::hours::Hours;
 use crate::mover::Mover;
 use crate::mutants::Mutant;
 
 /// Bytes of each file.
 pub(crate) const FILE_BYTES: u64 = 1000;
-const SECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3600 * SECOND;
-/// The time at which worlds begin, far enough from 0 for a clock to be set back.
-const START: u64 = 1000 * HOUR;
+/// The time at which worlds begin, far enough from 0 for a clock to be set back: 16:00 in UTC.
+pub(crate) const START: u64 = 1000 * HOUR;
 /// Turns within which a world in which nothing goes wrong any more comes to its end.
 const CALM_TURNS: u32 = 4000;
 
@@ -51,6 +48,10 @@ pub(crate) struct Tally {
     pub(crate) lost: u64,
     /// Datasets that appeared.
     pub(crate) committed: u64,
+    /// Claims for which something was ready and that came in closed hours, and those that had a
+    /// rate.
+    pub(crate) closed: u64,
+    pub(crate) rated: u64,
     /// The steps that shards took from state to state.
     pub(crate) steps: BTreeSet<(ShardKind, ShardKind)>,
 }
@@ -72,6 +73,8 @@ impl Tally {
         self.slept += other.slept;
         self.lost += other.lost;
         self.committed += other.committed;
+        self.closed += other.closed;
+        self.rated += other.rated;
         self.steps.extend(&other.steps);
     }
 }
@@ -80,6 +83,11 @@ impl Tally {
 pub(crate) struct Rng(u64);
 
 impl Rng {
+    /// The stream of a seed.
+    pub(crate) fn of(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -134,6 +142,7 @@ pub(crate) struct World {
     pub(crate) links: Vec<LinkId>,
     pub(crate) campaigns: Vec<CampaignId>,
     pub(crate) permits: BTreeMap<PermitPlace, u32>,
+    pub(crate) hours: Hours,
     /// Files that cannot be read: with which fault, and how many times more.
     pub(crate) bad: BTreeMap<FileNo, (FaultCode, u64)>,
     /// The versions of files at the source, of those that changed there.
@@ -152,7 +161,7 @@ pub(crate) fn path_of(shard: ShardId, file: u64) -> Vec<u8> {
 /// Plays a world.
 pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
     let mut world = World::new(seed, mutant);
-    world.set_up().map_err(|error| error.to_string())?;
+    world.set_up(seed).map_err(|error| error.to_string())?;
     let turns = 60 + world.rng.below(240);
     for _ in 0..turns {
         world.go_wrong();
@@ -176,7 +185,7 @@ pub(crate) fn play(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
 
 impl World {
     fn new(seed: u64, mutant: Option<Mutant>) -> World {
-        let mut rng = Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut rng = Rng::of(seed);
         let movers = 2 + rng.below(2);
         let movers = (0..movers).map(|_| Mover { id: MoverId(rng.bytes()), paused_until: 0, holding: None }).collect();
         let leaders = (0..2).map(|_| (MoverId(rng.bytes()), None, 0)).collect();
@@ -197,6 +206,7 @@ impl World {
             links: Vec::new(),
             campaigns: Vec::new(),
             permits: BTreeMap::new(),
+            hours: Hours::default(),
             bad: BTreeMap::new(),
             versions: BTreeMap::new(),
             fences: BTreeMap::new(),
@@ -211,69 +221,6 @@ impl World {
             Some(promise) => Err(promise),
             None => Ok(()),
         }
-    }
-
-    fn set_up(&mut self) -> Result<(), JobsError> {
-        let most = |rng: &mut Rng| NonZero::new(1 + rng.below(2) as u32).unwrap_or(NonZero::<u32>::MIN);
-        let mut sites = Vec::new();
-        for name in ["near", "far"] {
-            let limits = SiteLimits { movers_in: most(&mut self.rng), movers_out: most(&mut self.rng) };
-            let site = self.store.transact(|rows| add_site(rows, name, limits))?;
-            self.permits.insert(PermitPlace::From(site), limits.movers_out.get());
-            self.permits.insert(PermitPlace::To(site), limits.movers_in.get());
-            sites.push(site);
-        }
-        let (near, far) = (sites[0], sites[1]);
-        for _ in 0..1 + self.rng.below(2) {
-            let movers = most(&mut self.rng);
-            let limits = LinkLimits { movers, rate: None };
-            let link = self.store.transact(|rows| add_link(rows, (near, far), limits, &Calendar::default()))?;
-            self.permits.insert(PermitPlace::Link(link), movers.get());
-            self.links.push(link);
-        }
-        for name in ["one", "two"].into_iter().take(1 + self.rng.index(2)) {
-            let new = NewCampaign { name: name.to_owned(), ..NewCampaign::default() };
-            let campaign = self.store.transact(|rows| add_campaign(rows, &new))?;
-            for number in 0..1 + self.rng.below(3) {
-                let link = self.links[self.rng.index(self.links.len())];
-                self.add_shard(campaign, number, link)?;
-            }
-            if self.rng.one_in(2) {
-                self.add_commit(campaign)?;
-            }
-            self.store.transact(|rows| begin_campaign(rows, campaign))?;
-            self.campaigns.push(campaign);
-        }
-        Ok(())
-    }
-
-    /// Has the files of a campaign appear together.
-    fn add_commit(&mut self, campaign: CampaignId) -> Result<(), JobsError> {
-        let of_campaign = self.store.all_shards().filter(|shard| shard.campaign == campaign);
-        let files = of_campaign.flat_map(|shard| (0..shard.total.files).map(|file| (shard.id, file))).collect();
-        let link = self.links[self.rng.index(self.links.len())];
-        let commit = self.store.transact(|rows| add_commit(rows, campaign, link))?;
-        self.destination.commits.insert(commit, files);
-        Ok(())
-    }
-
-    fn add_shard(&mut self, campaign: CampaignId, number: u64, link: LinkId) -> Result<(), JobsError> {
-        let alike = self.rng.one_in(12);
-        let files = if alike { 10 } else { 1 + self.rng.below(4) };
-        let total = Amount { files, bytes: files * FILE_BYTES };
-        let segment = Segment { campaign, number, digest: [0; 32], total };
-        let cut = Cut { first: 0, end: files, total };
-        let added = self.store.transact(|rows| add_segment(rows, &segment, link, &[cut]))?;
-        for file in 0..files {
-            let fault = match (alike, self.rng.below(12)) {
-                (true, 0) => None,
-                (true, _) | (false, 0) => Some((FaultCode::NotFound, u64::MAX)),
-                (false, 1) => Some((FaultCode::Changed, 1 + self.rng.below(4))),
-                _ => None,
-            };
-            self.bad.extend(fault.map(|fault| ((added[0], file), fault)));
-        }
-        Ok(())
     }
 
     /// The fault of a file that is read now.

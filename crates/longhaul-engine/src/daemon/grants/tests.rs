@@ -1,6 +1,7 @@
 //! Tests of which grants are honoured, and for what.
 
 mod bearers;
+mod model;
 mod shards;
 
 use longhaul_core::{ChunkSize, DatasetName, Entry, EntryKind, IfExists, Inode, Meta, RelPath, Word};

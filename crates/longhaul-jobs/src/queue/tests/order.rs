@@ -37,6 +37,18 @@ fn a_campaign_that_joins_later_owes_nothing_and_is_owed_nothing() {
 }
 
 #[test]
+fn a_campaign_that_joins_is_owed_nothing_for_what_one_of_a_lower_priority_did_not_have() {
+    let mut bench = Bench::new(1, None);
+    let priority = Priority::new(9).unwrap();
+    bench.campaign(named("low"), 100);
+    let old = bench.campaign(NewCampaign { priority, ..named("old") }, 100);
+    turns(&mut bench, &[old], 50);
+    let new = bench.campaign(NewCampaign { priority, ..named("new") }, 100);
+    let counts = turns(&mut bench, &[old, new], 20);
+    assert!(counts[0] >= 8 && counts[1] >= 8, "{counts:?}");
+}
+
+#[test]
 fn a_higher_priority_goes_first_and_a_deadline_at_risk_before_it() {
     let mut bench = Bench::new(1, None);
     let priority = Priority::new(9).unwrap();
