@@ -188,8 +188,8 @@ impl KnownTrial {
         if self.arrived() < COMPLETE * self.train {
             return None;
         }
-        let is_late = rate < CAME_AT * self.rate;
-        Some(if is_late { TrainFinding::Slower(rate, KnownRateSign::Late) } else { TrainFinding::Came })
+        let is_slow = rate < CAME_AT * self.rate;
+        Some(if is_slow { TrainFinding::Slower(rate, KnownRateSign::Late) } else { TrainFinding::Came })
     }
 
     /// Bytes that arrived.
