@@ -8,7 +8,6 @@ use std::time::Duration;
 use longhaul_core::{ChunkSize, Fault, PlainText, RelPath, Sums};
 use longhaul_disk::SyncMethod;
 use longhaul_net::Protection;
-use longhaul_proto::tuning::Why;
 use longhaul_proto::wire::message::{self, Limit};
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::Run;
-use crate::api::{Credentials, Event, Observer, Reach, Remote, RemotePath, Settings, Stop, Trust};
+use crate::api::{Credentials, Event, Observer, Reach, RemotePath, Settings, Stop, Trust};
 
 /// A tree of three files that says how many of them a scan has given.
 struct SaysWhenScanned(VoidSource, UnboundedSender<u64>);
