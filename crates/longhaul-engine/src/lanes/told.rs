@@ -74,7 +74,7 @@ impl LastTold {
 }
 
 impl ToldControl {
-    /// Of a control that begins, nothing was told.
+    /// A control that begins, of which nothing was told.
     pub(crate) fn of(control: &UdpControl) -> ToldControl {
         let (first, share) = (Some(control.known_rate()), control.share());
         ToldControl { state: LastTold::default(), first, known: KnownRate::Unused, share }
@@ -151,7 +151,7 @@ mod tests {
             Line { control, told, start, ms: 0, counts, lost: 0, said: Vec::new() }
         }
 
-        /// So many milliseconds pass, in which one packet of so many is lost. 0: none.
+        /// Lets so many milliseconds pass, in which one packet of so many is lost. 0: none.
         fn pass(&mut self, ms: u64, lost_of: u32) -> &mut Line {
             for _ in 0..ms / 5 {
                 self.ms += 5;

@@ -105,7 +105,7 @@ fn in_any_order(items: Vec<Item>) -> Plan {
     plan
 }
 
-/// Who finds that a lane is lost.
+/// The end that finds that a lane is lost.
 #[derive(Clone, Copy, Debug)]
 enum Finder {
     /// Its sending end breaks, and packets on their way with it.
