@@ -24,6 +24,16 @@ fn known(site: &Site) -> (PathBuf, String) {
 /// The highest rate that is read from the file, bytes/s: a higher one is read as this.
 const PATH_RATE_MAX: u64 = 12_500_000_000;
 
+/// The changes of lanes that are told of an earlier run.
+fn told(outcome: &Outcome) -> Vec<String> {
+    let said = |event: &serde_json::Value| {
+        let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", text("change"), text("reason"))
+    };
+    let all = outcome.events_of("lanes");
+    all.iter().map(said).filter(|line| line.contains("an earlier run")).collect()
+}
+
 fn lanes(outcome: &Outcome) -> u64 {
     outcome.events_of("start")[0]["lanes"].as_u64().unwrap()
 }
@@ -41,8 +51,11 @@ fn a_run_over_a_known_path_begins_with_the_lanes_that_did_best_unless_the_user_g
     assert_ne!(first, 3);
     fs::write(&path, &content).unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-    assert_eq!(lanes(&push(&[], "known")), 3);
-    assert_eq!(lanes(&push(&["--lanes", "2"], "given")), 2);
+    let outcome = push(&[], "known");
+    assert_eq!(lanes(&outcome), 3);
+    assert_eq!(told(&outcome), ["begun with 3: an earlier run over this path did best so"]);
+    let outcome = push(&["--lanes", "2"], "given");
+    assert_eq!((lanes(&outcome), told(&outcome)), (2, Vec::new()));
     let outcome = site.client.run(["pull", "--json"]).arg(site.daemon.url("data/known")).arg("back").succeed();
     assert_eq!(lanes(&outcome), first, "in a pull the daemon searches");
     // It is a cache: whatever is wrong with it, a run is as if there were none.

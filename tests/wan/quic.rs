@@ -169,8 +169,8 @@ fn a_session_over_quic_on_a_path_that_breaks_goes_on_over_tcp_and_says_so() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn a_session_over_quic_goes_there_again_once_its_breaker_was_open_for_its_time() {
-    // That is half a minute, which the gate does not have.
-    for direction in if is_long() { &[Direction::Push, Direction::Pull][..] } else { &[] } {
+    // That is half a minute each time: the gate has it once.
+    for direction in if is_long() { &[Direction::Push, Direction::Pull][..] } else { &[Direction::Push] } {
         let far = Far::new("rate=30Mbit/s,rtt=20ms");
         let (run, [near, there]) = moving(&far, *direction, 300, &QUIC);
         let running = run.start();
@@ -217,20 +217,24 @@ fn lanes_over_quic_that_keep_to_themselves_leave_a_path_that_breaks_too() {
 fn a_push_over_quic_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_nothing() {
     let far = Far::new("rate=400Mbit/s,rtt=40ms");
     files::make(far.client.path("f"), 1, 100 * MIB);
-    let push = |name: &str| {
+    let push = |name: &str, told: Option<&str>| {
         let outcome = far.run("push").args(QUIC).arg("f").arg(far.daemon.url(&format!("data/{name}"))).finish();
         assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+        let lanes = outcome.events_of("lanes");
+        let says = |words: &str| lanes.iter().any(|event| event["reason"].as_str().unwrap().contains(words));
+        assert_eq!(says("of which half is tried"), told.is_some(), "{name}: {outcome}");
+        assert!(told.is_none_or(says), "{name}: {outcome}");
         let text = std::fs::read_to_string(far.client.path(PATHS)).unwrap();
         serde_json::from_str::<serde_json::Value>(&text).unwrap()
     };
     let rate = |left: &serde_json::Value| left["paths"][0]["rate"]["is"]["bytes_per_second"].as_u64().unwrap();
     let line = 20_000_000..60_000_000;
-    let mut left = push("first");
+    let mut left = push("first", None);
     assert!(line.contains(&rate(&left)), "{left}");
-    left = push("known");
+    left = push("known", Some("MB/s that an earlier session left"));
     assert!(line.contains(&rate(&left)), "{left}");
     left["paths"][0]["rate"]["is"]["bytes_per_second"] = 1_000_000_000_u64.into();
     std::fs::write(far.client.path(PATHS), left.to_string()).unwrap();
-    left = push("lied-to");
+    left = push("lied-to", Some("1000.0 MB/s that an earlier session left"));
     assert!(line.contains(&rate(&left)), "another rate took its place: {left}");
 }

@@ -153,6 +153,9 @@ fn what_of_the_network_limits_lanes_over_udp_is_what_their_control_says() {
     rival.end();
     let summary = outcome.summary();
     assert!(summary["limits"]["network:shared"].as_f64() > Some(0.2), "{outcome}");
+    let told = outcome.events_of("lanes");
+    let is_told = told.iter().any(|event| event["reason"].as_str().unwrap().starts_with("others use the path too"));
+    assert!(is_told, "{outcome}");
     let road = &summary["road"];
     assert!(lies(&road["share_beside"], 0.05, 1.0) && lies(&road["beside_s"], 1.0, 600.0), "{road}");
 }

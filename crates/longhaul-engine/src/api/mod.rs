@@ -6,6 +6,7 @@
 mod event;
 mod expected;
 mod job;
+mod lanes;
 mod losses;
 mod memory;
 mod report;
@@ -15,8 +16,8 @@ mod stop;
 mod targets;
 
 pub use event::{
-    Direction, Event, FileEvent, FileStatus, LaneKind, LanesChange, LanesReason, LanesTuned, Limited, Observer,
-    OwnFacts, PathFigures, Progress, Redial, SkipReason, SshFigures, Start, StartNote,
+    Direction, Event, FileEvent, FileStatus, LaneKind, Limited, Observer, OwnFacts, PathFigures, Progress, Redial,
+    SkipReason, SshFigures, Start, StartNote,
 };
 pub(crate) use expected::FileDifference;
 pub use expected::{ExpectedFile, ExpectedFiles};
@@ -24,6 +25,7 @@ pub use job::{
     Credentials, Dialler, Following, Job, JobDestination, JobSource, LocalDest, LocalSource, Reach, Remote, RemotePath,
     SshHost, StreamDest, StreamPlace, Trust,
 };
+pub use lanes::{LanesChange, LanesReason, LanesTuned};
 pub use losses::{LossAt, MetadataLoss};
 pub use memory::{PathFacts, PathKey, PathMemory, PathRate};
 pub use report::{Report, WayFigures};

@@ -282,8 +282,9 @@ impl Run {
         self.known.past().broken_for(Instant::now())
     }
 
-    /// Hears of a session that begins so, with lanes over this: also why it begins over TCP, and
-    /// stays there, if another transport was asked for or might be chosen.
+    /// Hears of a session that begins so, with lanes over this: also what it begins with because an
+    /// earlier run left it, and why it begins over TCP, and stays there, if another transport was
+    /// asked for or might be chosen.
     fn telling(
         &self,
         start: Event,
@@ -291,6 +292,9 @@ impl Run {
         broken: Option<Duration>,
     ) -> Arc<StartEvent> {
         let telling = Arc::new(StartEvent::new(self.observer.clone(), start));
+        let granted = Some(lanes).filter(|_| self.settings.lanes.is_none());
+        let begun = self.known.begun(over, granted, &self.settings.congestion);
+        begun.into_iter().for_each(|begun| telling.event(Event::Lanes(begun)));
         let is_free = over != self.transport() || self.may_change_transport() || self.may_mix_udp();
         if let Some(left) = broken.filter(|_| is_free && over == message::Transport::Tcp) {
             let reason = LanesReason::Search(Why::StillBroken { left });

@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::PathShare;
-use longhaul_net::Control;
+use longhaul_net::{Congestion, Control};
 use longhaul_proto::tuning::Why;
 use longhaul_proto::udp::control;
+use longhaul_proto::wire::message::Transport;
 
 use crate::api::{Event, LanesChange, LanesReason, LanesTuned, Observer, PathFacts, PathKey, PathMemory, PathRate};
 use crate::lanes::past::PathPast;
@@ -105,6 +106,19 @@ impl KnownPath {
     /// The congestion control of the kernel to begin with. `None` if none is known.
     pub(crate) fn congestion(&self) -> Option<String> {
         self.lock().recalled.as_ref()?.congestion.as_ref().map(|(name, _)| name.clone())
+    }
+
+    /// The event that a session begins with what an earlier run found out about lanes over TCP.
+    /// `lanes`: those that were granted, if no number was given; `congestion`: as it was asked for.
+    /// `None` if nothing that is known is used.
+    pub(crate) fn begun(&self, over: Transport, lanes: Option<u32>, congestion: &Congestion) -> Option<LanesTuned> {
+        let known = || (over == Transport::Tcp).then_some(());
+        let name = known().filter(|()| *congestion == Congestion::Auto).and_then(|()| self.congestion());
+        let count = known().and_then(|()| self.lanes()).and(lanes);
+        let change = LanesChange::Begun { lanes: count, congestion: name };
+        let is_used = change != LanesChange::Begun { lanes: None, congestion: None };
+        // None has joined.
+        is_used.then_some(LanesTuned { seconds: 0.0, lanes: 0, change, reason: LanesReason::PathKnown })
     }
 
     /// The path of the UDP lanes of a session that begins, of which it takes this share.
@@ -334,6 +348,24 @@ mod tests {
             next.met(key(2), Duration::from_millis(rtt), Some(facts(16, Some("bbr"))));
             assert_eq!((next.lanes().is_some(), next.congestion().is_some()), (known, known), "{rtt} ms");
         }
+    }
+
+    #[test]
+    fn a_session_tells_what_it_begins_with_if_that_is_known_and_nobody_gave_it() {
+        let path = KnownPath::default();
+        path.met(key(2), RTT, Some(facts(16, Some("bbr"))));
+        let (auto, named) = (Congestion::Auto, Congestion::Named("cubic".to_owned()));
+        let change =
+            |over, lanes, congestion: &_| path.begun(over, lanes, congestion).map(|told| told.change.to_string());
+        assert_eq!(change(Transport::Tcp, Some(12), &auto).as_deref(), Some("begun with 12, bbr"), "12 were granted");
+        assert_eq!(change(Transport::Tcp, None, &auto).as_deref(), Some("begun with bbr"));
+        assert_eq!(change(Transport::Tcp, Some(12), &named).as_deref(), Some("begun with 12"));
+        assert_eq!(change(Transport::Tcp, None, &named), None);
+        assert_eq!(change(Transport::Udp, Some(1), &auto), None, "its control tells of the rate");
+        let why = path.begun(Transport::Tcp, Some(12), &auto).map(|told| told.reason.to_string());
+        assert_eq!(why.as_deref(), Some("an earlier run over this path did best so"));
+        path.met(key(3), RTT, None);
+        assert_eq!(change(Transport::Tcp, Some(12), &auto), None, "nothing is known of it");
     }
 
     #[test]

@@ -39,6 +39,8 @@ mod source_reading;
 pub(crate) mod ssh;
 mod start_event;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod trees;
 pub(crate) mod udp_way;
 pub(crate) mod wish;

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::{LaneId, PathShare, Role};
 use longhaul_net::{CongestionControl, LaneCounters, LaneHandle, LaneStream};
-use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::manners::{PathControl, PathPhase, PathRound};
 use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::wire::message::Transport;
@@ -27,6 +26,7 @@ use self::breakers::QuicBreakers;
 use self::own::OwnPaths;
 use super::past::PathPast;
 use super::rules::TransportChanges;
+use super::told::{LastTold, ToldState};
 use super::tune::{LaneTask, TuningStep, delivered_between};
 use super::worker::pacer::Pacer;
 use crate::api::LanesChange;
@@ -89,8 +89,8 @@ struct LanePath {
     next: Instant,
     /// Since when no lane has been on it. `None`: some are.
     left: Option<Instant>,
-    /// The last state that was told, and when.
-    told: Option<(ToldState, Instant)>,
+    /// The last state that was told.
+    told: LastTold,
 }
 
 /// A lane at the last look.
@@ -110,13 +110,6 @@ enum SumKeeper {
     /// The account of all lanes: they are on one path.
     Account,
     Nobody,
-}
-
-/// A state of the path as people are told of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ToldState {
-    Full,
-    Shared,
 }
 
 impl LaneManners {
@@ -295,7 +288,16 @@ impl LanePath {
     fn new(ends: PathEnds, share: PathShare, now: Instant) -> LanePath {
         let control = PathControl::new(share);
         let next = now + control.next_look();
-        LanePath { ends, control, looks: HashMap::new(), since: now, unused: None, next, left: None, told: None }
+        LanePath {
+            ends,
+            control,
+            looks: HashMap::new(),
+            since: now,
+            unused: None,
+            next,
+            left: None,
+            told: LastTold::default(),
+        }
     }
 
     /// Has lanes again. What was known of it holds.
@@ -373,11 +375,9 @@ impl LanePath {
             (PathPhase::Steady, false) => ToldState::Full,
             (PathPhase::Open | PathPhase::Drain, _) => return None,
         };
-        // Others come and go; a line each second would tell nobody more.
-        if self.told.is_some_and(|(was, at)| state == was || now - at < TELL_EVERY) {
+        if !self.told.tells(now, state) {
             return None;
         }
-        self.told = Some((state, now));
         let (rate, most) = (self.control.rate()?, self.control.capacity() as u64);
         tracing::debug!(
             target: "longhaul::lanes",
@@ -387,11 +387,8 @@ impl LanePath {
             round_trip_ms = self.control.base().as_secs_f64() * 1e3,
             "the path is {state:?}"
         );
-        let reason = match state {
-            ToldState::Full => Why::PathFull { most },
-            ToldState::Shared => Why::PathShared { most },
-        };
-        Some(TuningStep { task: LaneTask::Nothing, change: LanesChange::Paced(rate), reason })
+        let (change, reason) = (LanesChange::Paced(rate), state.reason(most));
+        Some(TuningStep { task: LaneTask::Nothing, change, reason })
     }
 }
 
@@ -466,8 +463,6 @@ const ROOM_WITHOUT: f64 = 1.1;
 const ASKED_USED: f64 = 0.1;
 /// The time for which a path is remembered after the last lane has left it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
-/// The time between two changes that people are told of.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 impl LaneManners {

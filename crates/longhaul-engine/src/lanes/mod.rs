@@ -7,7 +7,8 @@
 //! session. `tune` and, over UDP, `growth` decide how many lanes there are, `shares` how fast they
 //! go, `health` which to give up, `replace` what takes their place, `manners` what they leave to
 //! others on the path, and `bottleneck` what they wait for. `past` is what sessions of a run leave
-//! to one another. It knows no messages of sessions and no machines.
+//! to one another, and `told` what people hear of a path. It knows no messages of sessions and no
+//! machines.
 
 pub(crate) mod bottleneck;
 pub(crate) mod dial;
@@ -25,6 +26,7 @@ pub(crate) mod road;
 pub(crate) mod rules;
 mod search;
 mod shares;
+pub(crate) mod told;
 pub(crate) mod tune;
 pub(crate) mod udp;
 mod vacancy;

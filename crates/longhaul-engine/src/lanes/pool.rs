@@ -292,6 +292,7 @@ impl Lanes {
         let (rate, path) = (self.shares.pacer().asked(), self.path_demand());
         let mut changes = self.search.look(&mut self.running, rate, Demand { path, ..demand });
         changes.extend(self.manners.take_steps());
+        changes.extend(self.shares.path().take_steps(Instant::now()));
         changes.extend(self.leave_udp(&changes));
         changes.extend(self.leave_quic(&changes));
         changes.extend(self.return_to_quic(Instant::now(), demand.remaining, &changes));

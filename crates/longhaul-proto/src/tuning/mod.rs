@@ -245,6 +245,55 @@ pub enum Why {
         /// The rate of a lane with the other one.
         worse: u64,
     },
+    /// Half of the rate that an earlier session left is tried.
+    KnownRateTried {
+        /// The rate that it left.
+        left: u64,
+    },
+    /// It was tried, and arrived as it was sent.
+    KnownRateProven {
+        /// The rate that the earlier session left.
+        left: u64,
+    },
+    /// It was tried, and the path does not carry it.
+    KnownRateWrong {
+        /// The rate that the earlier session left.
+        left: u64,
+        /// The first sign of that.
+        sign: KnownRateSign,
+    },
+    /// It was tried, and another part than the path left too little to send to judge it.
+    KnownRateUnproven {
+        /// The rate that the earlier session left.
+        left: u64,
+    },
+    /// Less than half of what was sent arrived, where the session takes all: it takes a fair share
+    /// from now on.
+    AllArrivesInPart,
+}
+
+/// The sign by which the path showed that it does not carry a known rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KnownRateSign {
+    /// More packets were lost than some paths lose by themselves.
+    Lost,
+    /// A queue stood.
+    Queued,
+    /// The first packets arrived further apart than they were sent, or in part.
+    Late,
+    /// For some rounds no more arrived than before.
+    Full,
+}
+
+impl fmt::Display for KnownRateSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KnownRateSign::Lost => "packets were lost",
+            KnownRateSign::Queued => "a queue stood",
+            KnownRateSign::Late => "its first packets came late",
+            KnownRateSign::Full => "no more arrived than before",
+        })
+    }
 }
 
 impl fmt::Display for Why {
@@ -341,6 +390,29 @@ impl Why {
                 write!(f, "the receiver's system drops datagrams at {:.1} MB/s, and the path has room", mb(rate))
             }
             Why::ProcessorsBusy => f.write_str("the processors of a host are busy with lanes, and the path has room"),
+            of_control => of_control.write_of_control(f),
+        }
+    }
+
+    /// Writes a reason of the control of lanes over UDP or QUIC.
+    fn write_of_control(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = |rate: &u64| *rate as f64 / 1e6;
+        match self {
+            Why::KnownRateTried { left } => {
+                write!(f, "an earlier session left {:.1} MB/s, of which half is tried", mb(left))
+            }
+            Why::KnownRateProven { left } => {
+                write!(f, "half of the {:.1} MB/s that an earlier session left arrived as it was sent", mb(left))
+            }
+            Why::KnownRateWrong { left, sign } => {
+                write!(f, "half of the {:.1} MB/s that an earlier session left is too much: {sign}", mb(left))
+            }
+            Why::KnownRateUnproven { left } => {
+                write!(f, "too little could be sent to prove the {:.1} MB/s that an earlier session left", mb(left))
+            }
+            Why::AllArrivesInPart => {
+                f.write_str("less than half of what was sent arrived, so that not all of the path is taken any more")
+            }
             other => write!(f, "{other:?}"),
         }
     }

@@ -251,6 +251,12 @@ impl RecvSession {
         self.lanes.iter().find(|lane| lane.id == id).map_or(0, Lane::brought)
     }
 
+    /// Whether a unit came out of a lane, and one before it did not.
+    #[cfg(test)]
+    pub(crate) fn has_gap(&self, id: LaneId) -> bool {
+        self.lanes.iter().any(|lane| lane.id == id && !lane.landed().beyond.is_empty())
+    }
+
     /// Closes this end of a lane, also if the lane is found broken: no more units come out of it.
     pub(crate) fn lane_ends(&mut self, env: &mut Env, id: LaneId) {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id == id && lane.is_open) else { return };

@@ -48,7 +48,7 @@ pub(crate) fn broken(
     // A slow or short one takes no time to find.
     let is_long = rate / 2.0 > 8.0 * first.first_rate && line.queue >= 0.5;
     // A line that loses may lose so much of a train by chance that its rate is taken for wrong.
-    let by_chance = line.loss > 0.0 && known.known == KnownRate::Wrong;
+    let by_chance = line.loss > 0.0 && matches!(known.known, KnownRate::Wrong(_));
     let least = if by_chance { EARLY_BY_CHANCE } else { EARLY };
     if is_true && is_same && is_long && known.early < least * first.early {
         return said("a path that is known as it is takes as long as another one");
@@ -57,7 +57,7 @@ pub(crate) fn broken(
     if left > 1.2 * line.rate && known.known != KnownRate::Unused {
         return said("more is left to the next session than the line carries");
     }
-    let was_told_wrong = known.known == KnownRate::Wrong && session.share == PathShare::Fair;
+    let was_told_wrong = matches!(known.known, KnownRate::Wrong(_)) && session.share == PathShare::Fair;
     if was_told_wrong && left == 0.0 {
         return said("a wrong rate is left to the next session");
     }

@@ -48,7 +48,7 @@ pub fn play_road(seed: u64, options: RoadOptions) -> Result<RoadTallies, Failure
     for session in RoadPlan::random(seed).sessions {
         let told = told(&session, record);
         let mut known = Road::new(session, told, options.mutant).play();
-        if options.mutant == Some(RoadMutant::KeepsWrongRate) && known.known == KnownRate::Wrong {
+        if options.mutant == Some(RoadMutant::KeepsWrongRate) && matches!(known.known, KnownRate::Wrong(_)) {
             known.left = told;
         }
         let first = Road::new(session, None, None).play();
@@ -58,7 +58,7 @@ pub fn play_road(seed: u64, options: RoadOptions) -> Result<RoadTallies, Failure
         seen.sessions += 1;
         match known.known {
             KnownRate::Proven => seen.proven += 1,
-            KnownRate::Wrong => seen.wrong += 1,
+            KnownRate::Wrong(_) => seen.wrong += 1,
             KnownRate::Unused | KnownRate::Tried => seen.unused += 1,
         }
         record = known.left.or(told);

@@ -4,7 +4,9 @@ use longhaul_core::{FaultCode, LaneId};
 use longhaul_proto::wire::message::Outcome;
 
 use super::{file, is_committed, many, play, sparse};
-use crate::plan::{CHUNK, Plan};
+use crate::events::{Event, SessionNo};
+use crate::plan::{CHUNK, Item, Plan};
+use crate::session::Session;
 
 fn plays_out(plan: impl Fn(u64) -> Plan) -> u64 {
     let mut lost = 0;
@@ -94,4 +96,74 @@ fn what_is_sent_again_is_what_went_down_with_lanes_and_nothing_else() {
         seen += again;
     }
     assert!(seen > 0, "nothing was sent again, so this tests nothing");
+}
+
+/// A session whose lanes deliver in any order, as those over UDP do.
+fn in_any_order(items: Vec<Item>) -> Plan {
+    let mut plan = Plan { safe: false, ..Plan::one_session(items) };
+    plan.rates.lanes.overtaking = true;
+    plan
+}
+
+/// The end that finds that a lane is lost.
+#[derive(Clone, Copy, Debug)]
+enum Finder {
+    /// Its sending end breaks, and packets on their way with it.
+    Sender,
+    /// The receiver gives it up.
+    Receiver,
+}
+
+/// Plays a small session whose lane is lost after so many events. `None` if it is over by then.
+fn lost_after(events: u64, lane: LaneId, finder: Finder, seed: u64) -> Option<Session> {
+    let mut session = Session::new(in_any_order(vec![file("a", 6 * CHUNK + 1), file("b", 70)]), seed);
+    while session.world.events < events || session.world.receivers.is_empty() {
+        session.step();
+        if session.world.is_over() {
+            return None;
+        }
+    }
+    let (no, env) = (SessionNo(1), &mut session.world.env);
+    match finder {
+        Finder::Sender => {
+            env.break_lane(no, lane);
+            env.clock.after(0, Event::NearBreaks(no, lane));
+        }
+        Finder::Receiver => env.clock.after(0, Event::FarGivesUp(no, lane)),
+    }
+    Some(session.run_well())
+}
+
+#[test]
+fn a_lane_in_any_order_may_be_lost_at_every_moment_and_everything_arrives_whole() {
+    let (mut played, mut gaps) = (0, 0);
+    for (lane, finder) in [0, 1].into_iter().flat_map(|lane| [(lane, Finder::Sender), (lane, Finder::Receiver)]) {
+        for events in 0.. {
+            let Some(session) = lost_after(events, LaneId(lane), finder, 1) else { break };
+            assert!(session.outcomes().all(is_committed), "{lane}, {finder:?}, after {events} events");
+            let receiver = session.world.receivers.first().expect("a session is under way");
+            (played, gaps) = (played + 1, gaps + u32::from(receiver.has_gap(LaneId(lane))));
+        }
+    }
+    assert!(played > 100 && gaps > 0, "or this tests little: {played} played, {gaps} with a gap");
+}
+
+#[test]
+fn units_that_came_behind_a_gap_of_a_lane_that_is_lost_are_not_sent_again() {
+    let (mut gaps, mut again) = (0, 0);
+    for seed in 0..60 {
+        let items = vec![file("a", 40 * CHUNK + 1), file("b", 9 * CHUNK)];
+        let mut plan = Plan { lanes: 1 + seed as u32 % 4, ..in_any_order(items) };
+        plan.rates.lanes.losses = 100;
+        let session = play(plan, seed);
+        assert!(session.outcomes().all(is_committed), "seed {seed}");
+        let receiver = session.world.receivers.first().expect("a session is under way");
+        let closed: Vec<_> = session.sender().taken_by_closed().collect();
+        // A lane that breaks had one in hand besides what it took.
+        let (sent_again, bound) = (session.sent_again(), session.went_down() + closed.len() as u64);
+        assert!(u64::from(sent_again) <= bound, "seed {seed}: {sent_again} of {bound}");
+        gaps += closed.iter().filter(|(lane, _)| receiver.has_gap(*lane)).count();
+        again += sent_again;
+    }
+    assert!(gaps > 0 && again > 0, "or this tests nothing: {gaps} gaps, {again} sent again");
 }

@@ -13,17 +13,16 @@ use longhaul_core::limits::LONG_PATH_MILLISECONDS;
 use longhaul_core::{LaneId, PathShare};
 use longhaul_net::{LaneHandle, PathControl, PathOrder, PathSeen, SharedPath};
 use longhaul_proto::time::Timestamp;
-use longhaul_proto::tuning::Why;
 use longhaul_proto::tuning::road::RoadSums;
 use longhaul_proto::udp::breaker::BreakerOrder;
-use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase, UdpRateLimit};
+use longhaul_proto::udp::control::{KnownPath, UdpControl, UdpControlConfig, UdpLaneLimit};
 use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::udp::status::Counts;
 
-use super::{PathEnds, REMEMBERED_FOR, TELL_EVERY, ToldState};
-use crate::api::LanesChange;
+use super::{PathEnds, REMEMBERED_FOR};
 use crate::lanes::past::{PathFinder, PathPast};
-use crate::lanes::tune::{LaneTask, TuningStep};
+use crate::lanes::told::{ToldControl, ToldState};
+use crate::lanes::tune::TuningStep;
 use crate::lanes::worker::pacer::Pacer;
 
 /// The paths of such lanes.
@@ -41,8 +40,7 @@ struct OwnPath {
     ends: PathEnds,
     control: SharedControl,
     path: Arc<SharedPath>,
-    /// The last state that was told, and when.
-    told: Option<(ToldState, Instant)>,
+    told: ToldControl,
 }
 
 impl OwnPaths {
@@ -78,7 +76,8 @@ impl OwnPaths {
                 let control = SharedControl::new(share, round_trip, pacer.clone(), known);
                 own.into_iter().for_each(|past| past.found_by(Box::new(control.clone())));
                 let path = SharedPath::new(Box::new(control.clone()), control.order());
-                self.paths.push(OwnPath { ends, control, path, told: None });
+                let told = ToldControl::of(&control.lock().control);
+                self.paths.push(OwnPath { ends, control, path, told });
                 &self.paths[self.paths.len() - 1]
             }
         };
@@ -113,26 +112,14 @@ impl OwnPaths {
 
     /// The changes since the last call, for people.
     pub(super) fn take_steps(&mut self, now: Instant) -> Vec<TuningStep> {
-        self.paths.iter_mut().filter_map(|path| path.change(now)).collect()
+        self.paths.iter_mut().flat_map(|path| path.changes(now)).collect()
     }
 }
 
 impl OwnPath {
-    fn change(&mut self, now: Instant) -> Option<TuningStep> {
-        let state = self.control.state()?;
-        if self.told.is_some_and(|(was, at)| state == was || now - at < TELL_EVERY) {
-            return None;
-        }
-        self.told = Some((state, now));
-        let (rate, most) = {
-            let known = self.control.lock();
-            (known.control.rate(), known.control.capacity())
-        };
-        let reason = match state {
-            ToldState::Full => Why::PathFull { most },
-            ToldState::Shared => Why::PathShared { most },
-        };
-        Some(TuningStep { task: LaneTask::Nothing, change: LanesChange::Paced(rate), reason })
+    fn changes(&mut self, now: Instant) -> Vec<TuningStep> {
+        let state = self.control.state();
+        self.told.changes(now, &self.control.lock().control, state)
     }
 }
 
@@ -175,18 +162,11 @@ impl SharedControl {
         known.lanes.is_empty() && now.saturating_duration_since(known.left) >= REMEMBERED_FOR
     }
 
-    /// The state of the path as people are told of it. `None` while its rate is looked for, and
-    /// where something else than the path holds the lanes up.
+    /// The state of the path as people are told of it. `None` as for [`ToldState::of`], and without
+    /// a lane.
     fn state(&self) -> Option<ToldState> {
         let known = self.lock();
-        if known.lanes.is_empty() || matches!(known.control.phase(), UdpPhase::Start | UdpPhase::Drain) {
-            return None;
-        }
-        match known.control.limit() {
-            UdpRateLimit::Shared => Some(ToldState::Shared),
-            UdpRateLimit::Path => Some(ToldState::Full),
-            _ => None,
-        }
+        if known.lanes.is_empty() { None } else { ToldState::of(&known.control) }
     }
 }
 
@@ -282,7 +262,7 @@ const HEADERS: u64 = 20;
 #[cfg(test)]
 mod tests {
     use longhaul_net::{LaneCounters, LaneHold, TransportFacts};
-    use longhaul_proto::udp::control::KnownRate;
+    use longhaul_proto::udp::control::{KnownRate, UdpPhase};
 
     use super::*;
 

@@ -19,6 +19,8 @@ use longhaul_proto::udp::sending::UdpSample;
 use longhaul_proto::wire::message::Limit;
 
 use crate::lanes::past::PathPast;
+use crate::lanes::told::{ToldControl, ToldState};
+use crate::lanes::tune::TuningStep;
 use crate::lanes::worker::pacer::Pacer;
 
 /// The path of a session's UDP lanes. Clones share it. It begins with the first lane.
@@ -49,6 +51,7 @@ struct PathState {
     flying: BTreeMap<LaneId, u64>,
     /// Whether the breaker was found open.
     is_broken: bool,
+    told: ToldControl,
 }
 
 /// The leave of a lane to send.
@@ -123,13 +126,9 @@ impl UdpPath {
             let past = self.past.breaker(Instant::now());
             let mut breaker = UdpBreaker::new(now, round_trip).after(now, past);
             breaker.set_share(self.share);
-            PathState {
-                began: Instant::now(),
-                control: UdpControl::new(now, config),
-                breaker,
-                flying: BTreeMap::new(),
-                is_broken: false,
-            }
+            let (began, control, flying) = (Instant::now(), UdpControl::new(now, config), BTreeMap::new());
+            let told = ToldControl::of(&control);
+            PathState { began, control, breaker, flying, is_broken: false, told }
         });
         state.flying.insert(lane, 0);
         let now = state.now();
@@ -234,6 +233,16 @@ impl UdpPath {
         state.map_or(UdpSpare::Nothing, |state| state.control.spare())
     }
 
+    /// The changes since the last call, for people. Of a path that lanes over TCP share, whose
+    /// counters tell, no state is told.
+    pub(crate) fn take_steps(&self, now: Instant) -> Vec<TuningStep> {
+        let is_beside = self.beside.stands.load(Ordering::Relaxed);
+        let mut guard = self.lock();
+        let Some(PathState { control, flying, told, .. }) = guard.as_mut() else { return Vec::new() };
+        let state = if is_beside || flying.is_empty() { None } else { ToldState::of(control) };
+        told.changes(now, control, state)
+    }
+
     /// The road so far.
     pub(crate) fn road(&self) -> RoadSums {
         self.lock().as_ref().map_or_else(RoadSums::default, |state| *state.control.road())
@@ -269,11 +278,13 @@ impl PathState {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_proto::tuning::Why;
     use longhaul_proto::udp::breaker::BreakerPast;
     use longhaul_proto::udp::control::KnownPath;
     use longhaul_proto::udp::status::Counts;
 
     use super::*;
+    use crate::api::LanesChange;
 
     const ROUND_TRIP: Duration = Duration::from_millis(20);
 
@@ -381,6 +392,36 @@ mod tests {
             path.begin(LaneId(1), ROUND_TRIP, &pacer);
             assert_eq!(pacer.rate().filter(|rate| *rate > 10_000_000), expected, "{rtt_ms} ms");
         }
+    }
+
+    #[test]
+    fn lanes_over_udp_tell_that_a_known_rate_is_tried_and_nothing_of_their_path_beside_lanes_over_tcp() {
+        let known = KnownPath { rate: 100_000_000, round_trip: ROUND_TRIP };
+        let past = PathPast::default().with_known(Some(known));
+        let (path, pacer) = (UdpPath::new(PathShare::Fair).after(past), Pacer::new(None));
+        let now = Instant::now();
+        assert!(path.take_steps(now).is_empty(), "it has no lane");
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        let told: Vec<_> = path.take_steps(now).into_iter().map(|step| step.reason).collect();
+        assert_eq!(told, [Why::KnownRateTried { left: 100_000_000 }]);
+        path.set_beside(1);
+        assert!(path.take_steps(now + Duration::from_secs(10)).is_empty());
+    }
+
+    #[test]
+    fn who_takes_all_of_a_path_of_which_less_than_half_arrives_says_that_it_takes_a_fair_share() {
+        let (path, pacer) = (UdpPath::new(PathShare::All), Pacer::new(None));
+        path.begin(LaneId(1), ROUND_TRIP, &pacer);
+        let mut told = Vec::new();
+        for n in 1..200 {
+            // Ten milliseconds pass.
+            path.lock().iter_mut().for_each(|state| state.began -= Duration::from_millis(10));
+            let heard = UdpSample { lost: 40, ..sample(n * 10, 1000) };
+            path.observe(LaneId(1), &heard, UdpLaneLimit::Path, &pacer);
+            let steps = path.take_steps(Instant::now());
+            told.extend(steps.into_iter().filter(|step| step.change == LanesChange::Fair).map(|step| step.reason));
+        }
+        assert_eq!(told, [Why::AllArrivesInPart]);
     }
 
     #[test]

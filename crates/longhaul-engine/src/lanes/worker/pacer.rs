@@ -65,7 +65,7 @@ impl Pacer {
         let mut account = self.lock();
         account.asked = rate;
         account.follow(Instant::now());
-        self.0.changed.notify_all();
+        self.wake_waiting(&mut account);
     }
 
     /// Keeps the lanes below `rate` besides, for the sake of others on the path. It changes each
@@ -85,17 +85,16 @@ impl Pacer {
         account.follow(Instant::now());
         let is_sooner = before.is_some_and(|before| account.rate.is_none_or(|now| now > before));
         if is_sooner || account.recuts > recuts {
-            self.0.changed.notify_all();
+            self.wake_waiting(&mut account);
         }
     }
 
-    /// Changes the rate that the control of UDP lanes says from now on, bytes/s.
+    /// Changes the rate that the control of UDP lanes says from now on, bytes/s. It is kept as it
+    /// is; lanes are woken only if their turns come sooner by much, or are smaller.
     pub(crate) fn set_path_rate(&self, rate: u64) {
         let mut account = self.lock();
-        if account.path != Some(rate) {
-            account.path = Some(rate);
-            account.follow(Instant::now());
-            self.0.changed.notify_all();
+        if account.path != Some(rate) && account.follow_path(Instant::now(), rate) {
+            self.wake_waiting(&mut account);
         }
     }
 
@@ -136,7 +135,11 @@ impl Pacer {
     /// Has lanes that wait check whether they were closed.
     pub(crate) fn wake(&self) {
         // The lock is taken so that no lane is between its check and its wait.
-        let _account = self.lock();
+        self.wake_waiting(&mut self.lock());
+    }
+
+    fn wake_waiting(&self, account: &mut Account) {
+        account.wake();
         self.0.changed.notify_all();
     }
 
@@ -231,7 +234,8 @@ impl Pacer {
 /// The time between two looks at something else of a lane that waits for its turn: within it the
 /// control of UDP lanes may have found that the turn comes sooner.
 const MEANWHILE_EACH: Duration = Duration::from_millis(50);
-/// A rate of manners that differs by less than a fiftieth (1/50) is the same.
+/// A rate of manners that differs by less than a fiftieth (1/50) is the same, and lanes are not
+/// woken for one of their path that is higher by less.
 const SAME_RATE: u64 = 50;
 
 #[cfg(test)]
@@ -402,6 +406,45 @@ mod tests {
         assert_eq!(pacer.rate(), Some(1_000_000));
         pacer.set_manners(Some(1_030_000));
         assert_eq!(pacer.rate(), Some(1_030_000));
+    }
+
+    #[test]
+    fn lanes_that_wait_are_woken_for_a_rate_of_their_path_that_is_much_higher_and_for_no_other() {
+        let now = Instant::now();
+        let mut account = Account::default();
+        let mut wakes = |rates: &[u64]| -> usize {
+            let is_woken = |rate: &&u64| {
+                let wakes = account.follow_path(now, **rate);
+                if wakes {
+                    account.wake();
+                }
+                assert_eq!(account.rate, Some(**rate), "it is kept all the same");
+                wakes
+            };
+            rates.iter().filter(is_woken).count()
+        };
+        assert_eq!(wakes(&[1_000_000]), 1, "there was none");
+        // A control that settles: each status brings another rate.
+        assert_eq!(wakes(&[1_004_000, 998_000, 1_009_000, 1_001_000, 1_015_000, 999_000]), 0);
+        assert_eq!(wakes(&[990_000, 980_000, 600_000]), 0, "turns come later");
+        // Whoever went to sleep at the lowest rate sleeps no longer by more than a fiftieth.
+        assert_eq!(wakes(&[606_000, 611_000]), 0);
+        assert_eq!(wakes(&[613_000, 620_000, 700_000]), 2);
+        assert_eq!(wakes(&[7_000_000]), 1);
+    }
+
+    #[test]
+    fn a_lane_that_waits_is_not_kept_waiting_once_its_path_carries_far_more() {
+        let pacer = Pacer::new(None);
+        pacer.set_path_rate(1);
+        pacer.admit(1 << 20, || false);
+        let waiting = pacer.clone();
+        let lane = std::thread::spawn(move || waiting.admit(1, || false));
+        while pacer.lock().waiters < 1 {
+            std::thread::yield_now();
+        }
+        pacer.set_path_rate(1 << 40);
+        assert_eq!(lane.join().expect("it is let through"), 1);
     }
 
     #[test]

@@ -158,3 +158,32 @@ impl SaidPage {
         self.offered.add(id, entry, known);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longhaul_disk::VoidSource;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_scanned_while_the_daemon_was_dialled_leaves_behind_the_hello() {
+        let tree = Arc::new(VoidSource { len: 0, files: 3 });
+        let wanted = ScanWish {
+            filter: Default::default(),
+            names: None,
+            preserve: Preserve::default(),
+            accounts: Default::default(),
+        };
+        let mut first = FirstPage::begin(tree, wanted, ChunkSize::DEFAULT).expect("a thread");
+        // The dial takes its time.
+        while first.scan.len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let messages = first.take(FirstFlight::UNBOUNDED).await;
+        let pages = messages.iter().filter_map(|message| match message {
+            Message::Page(page) => Some(page.entries.len()),
+            _ => None,
+        });
+        assert_eq!(pages.collect::<Vec<_>>(), [3]);
+    }
+}

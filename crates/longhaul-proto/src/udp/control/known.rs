@@ -20,6 +20,7 @@ use super::rounds::ROUND_SHORTEST;
 use super::start::{FIRST_PACKET, FIRST_PACKETS};
 use super::{UdpControl, UdpControlConfig, UdpLaneLimit, UdpPhase};
 use crate::time::Timestamp;
+use crate::tuning::KnownRateSign;
 use crate::udp::sending::UdpSample;
 
 /// A path as an earlier session left it.
@@ -42,8 +43,8 @@ pub enum KnownRate {
     Tried,
     /// Half of it arrived as it was sent.
     Proven,
-    /// It did not, or a queue or losses came of it.
-    Wrong,
+    /// It did not, or a queue or losses came of it: this showed it first.
+    Wrong(KnownRateSign),
 }
 
 /// The trial of a known rate.
@@ -100,8 +101,8 @@ struct TrialLane {
 enum TrainFinding {
     /// It came as it was sent.
     Came,
-    /// It came at so many bytes/s, or in part.
-    Slower(f64),
+    /// It came at so many bytes/s, or in part, as this shows.
+    Slower(f64, KnownRateSign),
 }
 
 impl KnownTrial {
@@ -181,12 +182,14 @@ impl KnownTrial {
         let rate = self.train_rate();
         let is_late = self.begun.is_some_and(|begun| now.since(begun) > Duration::from_secs_f64(round_trip) + LATE);
         if is_lossy || is_late {
-            return Some(TrainFinding::Slower(rate.min(self.arrived() / round_trip.max(ROUND_SHORTEST))));
+            let sign = if is_lossy { KnownRateSign::Lost } else { KnownRateSign::Late };
+            return Some(TrainFinding::Slower(rate.min(self.arrived() / round_trip.max(ROUND_SHORTEST)), sign));
         }
         if self.arrived() < COMPLETE * self.train {
             return None;
         }
-        Some(if rate >= CAME_AT * self.rate { TrainFinding::Came } else { TrainFinding::Slower(rate) })
+        let is_slow = rate < CAME_AT * self.rate;
+        Some(if is_slow { TrainFinding::Slower(rate, KnownRateSign::Late) } else { TrainFinding::Came })
     }
 
     /// Bytes that arrived.
@@ -218,13 +221,18 @@ impl UdpControl {
         self.start.known
     }
 
+    /// Bytes/s that an earlier session left, whether they are of use or not. 0 if none did.
+    pub fn known_rate_left(&self) -> u64 {
+        self.start.left
+    }
+
     /// The path as this session leaves it to the next one: the most that it carried and its
     /// shortest round trip. `None` if that says less than what was known: the path was never full,
     /// or this session gave way to others, and what was known of it may still be so. `None` as well
     /// if it carried the rate that was asked for, which says only that it carries as much.
     pub fn finding(&self) -> Option<KnownPath> {
         let was_full = self.start.is_over || self.delay.edge_age.is_finite();
-        let is_all = (was_full || self.start.known == KnownRate::Wrong) && self.share != PathShare::Polite;
+        let is_all = (was_full || matches!(self.start.known, KnownRate::Wrong(_))) && self.share != PathShare::Polite;
         let rate = self.capacity();
         let is_asked_for = (rate as f64 / self.pace.ceiling - 1.0).abs() < NEAR_CEILING;
         (rate > 0 && !is_asked_for && (is_all || rate > self.start.left))
@@ -238,20 +246,20 @@ impl UdpControl {
         match trial.take(now, news, round_trip) {
             None => {}
             Some(TrainFinding::Came) => trial.stage = TrialStage::Unvalidated,
-            Some(TrainFinding::Slower(rate)) => self.retreat(rate),
+            Some(TrainFinding::Slower(rate, sign)) => self.retreat(rate, sign),
         }
     }
 
     /// The known rate is not what the path carries, or not what there was to send: what is known is
     /// that this much arrived. Half of it is sent for a round trip, until what was sent before is
     /// out of the way, and then the path is looked for as if nothing had been known.
-    pub(super) fn retreat(&mut self, arrived: f64) {
+    pub(super) fn retreat(&mut self, arrived: f64, sign: KnownRateSign) {
         let usual = self.start.usual_rate(self.lanes.round_trip());
         let rate = if arrived.is_finite() { RETREAT * arrived } else { 0.0 };
         self.pace.rate = rate.clamp(usual, self.pace.rate.max(usual)).min(self.pace.ceiling);
         let is_starved = self.start.trial.as_ref().is_some_and(KnownTrial::is_starved);
         self.start.begin_again(HOLD * self.lanes.round_trip());
-        self.start.known = if is_starved { KnownRate::Unused } else { KnownRate::Wrong };
+        self.start.known = if is_starved { KnownRate::Unused } else { KnownRate::Wrong(sign) };
         self.losses.pardon = HOLD as u32;
         self.losses.bound_own(0.0);
     }

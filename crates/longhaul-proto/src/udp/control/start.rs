@@ -9,6 +9,7 @@ use super::known::KnownTrial;
 use super::losses::LossVerdict;
 use super::rounds::UdpRound;
 use super::{KnownRate, UdpControl, UdpControlConfig, UdpPhase};
+use crate::tuning::KnownRateSign;
 
 /// The search for the path's rate.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl StartSearch {
         match self.known {
             _ if self.hold > 0.0 || self.grown.1 > 0 => 0.0,
             KnownRate::Unused => OWN_STEP,
-            KnownRate::Tried | KnownRate::Proven | KnownRate::Wrong => OWN_STEP_KNOWN,
+            KnownRate::Tried | KnownRate::Proven | KnownRate::Wrong(_) => OWN_STEP_KNOWN,
         }
     }
 
@@ -116,7 +117,7 @@ impl UdpControl {
             && (share > LOST_START || queue > limit / 2.0 && share > LOST_QUEUED + OWN_ROOM * self.losses.own);
         self.start.queued = if queue > limit { self.start.queued + 1 } else { 0 };
         if self.start.queued > self.start.patience || is_lossy {
-            return self.leave_start();
+            return self.leave_start(if is_lossy { KnownRateSign::Lost } else { KnownRateSign::Queued });
         }
         self.grow(step);
     }
@@ -140,13 +141,14 @@ impl UdpControl {
             self.others.look(step.rate, self.lanes.round_trip(), step.lost / (step.packets + step.lost).max(1.0));
         }
         let is_starved = trial.is_starved();
+        let sign = if queued { KnownRateSign::Queued } else { KnownRateSign::Lost };
         if is_sent && !is_starved && (queued || trial.loses_more_than(LOST_START)) {
             // It arrives as fast as the path carries it.
-            return self.leave_start();
+            return self.leave_start(sign);
         }
         if queued || is_lossy {
             let arrived = if is_sent && !is_starved { trial.rate() } else { step.rate };
-            return self.retreat(arrived);
+            return self.retreat(arrived, sign);
         }
         if trial.is_beyond_train(self.lanes.base()) && step.rate > PROVEN * trial.rate() {
             (self.start.trial, self.start.known) = (None, KnownRate::Proven);
@@ -171,13 +173,15 @@ impl UdpControl {
             (false, None) if self.pace.receiver.is_on() => (rate, rounds),
             (false, None) => (rate, rounds + 1),
         };
+        let rounds = self.start.grown.1;
         if self.pace.rate >= self.pace.ceiling && round.rate > USED * self.pace.ceiling {
             self.carried_on();
-        } else if self.start.grown.1 >= FULL_ROUNDS
-            || queue > self.full_queue() && self.start.grown.1 > 0
-            || verdict == LossVerdict::Excess && self.start.grown.1 > 0
-        {
-            self.leave_start();
+        } else if verdict == LossVerdict::Excess && rounds > 0 {
+            self.leave_start(KnownRateSign::Lost);
+        } else if queue > self.full_queue() && rounds > 0 {
+            self.leave_start(KnownRateSign::Queued);
+        } else if rounds >= FULL_ROUNDS {
+            self.leave_start(KnownRateSign::Full);
         }
     }
 
@@ -190,10 +194,11 @@ impl UdpControl {
         self.enter(UdpPhase::Steady);
     }
 
-    fn leave_start(&mut self) {
+    /// The path is full, as `sign` shows.
+    fn leave_start(&mut self, sign: KnownRateSign) {
         self.start.is_over = true;
         if let Some(trial) = self.start.trial.take() {
-            self.start.known = if trial.is_starved() { KnownRate::Unused } else { KnownRate::Wrong };
+            self.start.known = if trial.is_starved() { KnownRate::Unused } else { KnownRate::Wrong(sign) };
             self.losses.bound_own(0.0);
         }
         // The last rounds may have lost in a queue that is too short to be seen.

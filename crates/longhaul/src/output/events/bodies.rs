@@ -349,8 +349,9 @@ pub(super) struct LanesBody<'a> {
     /// Lanes that stand now. Lanes that are being added are not counted yet; lanes that are ending
     /// still are.
     pub(super) lanes: u32,
-    /// The change: `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, `paced at 118.2 MB/s`, or
-    /// `=` for none.
+    /// The change: `+4`, `-4`, `2 to bbr`, `to segments of 1440 bytes`, `paced at 118.2 MB/s`,
+    /// `fair` where not all of the path is taken any more, `begun with 12, bbr` where an earlier
+    /// run left these, or `=` for none.
     pub(super) change: &'a str,
     /// The reason, for people.
     pub(super) reason: &'a str,

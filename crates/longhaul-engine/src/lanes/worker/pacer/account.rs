@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::PIECE_BYTES;
+use super::{PIECE_BYTES, SAME_RATE};
 
 /// Turns are places in a row of bytes, not times, so that a changed rate moves those of lanes that
 /// wait, too.
@@ -20,6 +20,9 @@ pub(super) struct Account {
     pub(super) path: Option<u64>,
     /// The lowest of them, bytes/s. `None` lets everything through.
     pub(super) rate: Option<u64>,
+    /// The lowest rate since lanes that wait were woken last, bytes/s: none of them sleeps by a
+    /// lower one. 0 before the first time.
+    pub(super) slowest: u64,
     /// When this rate began, and the place in the row that was due then. `None` before the first.
     pub(super) began: Option<(Instant, u64)>,
     /// The place in the row behind everything that was let through or has its turn.
@@ -42,6 +45,24 @@ impl Account {
         self.change(now, self.asked.into_iter().chain(self.manners).chain(self.path).min());
     }
 
+    /// Takes the rate that the control of UDP lanes says. Returns whether lanes that wait are to be
+    /// woken: their turns come sooner by more than a fiftieth of their wait, or are smaller. The
+    /// control says another rate each round trip, and a lane that sleeps a little too long makes
+    /// it good with its next turn.
+    pub(super) fn follow_path(&mut self, now: Instant, rate: u64) -> bool {
+        let (was_by_path, recuts) = (self.is_by_path(), self.recuts);
+        self.path = Some(rate);
+        self.follow(now);
+        let longest = self.slowest.saturating_add(self.slowest / SAME_RATE);
+        let is_sooner = self.rate.is_some_and(|rate| rate > longest);
+        is_sooner || self.recuts > recuts || self.is_by_path() != was_by_path
+    }
+
+    /// Lanes that wait are woken, and sleep on by the rate of now.
+    pub(super) fn wake(&mut self) {
+        self.slowest = self.rate.unwrap_or(u64::MAX);
+    }
+
     /// Whether the path of UDP lanes allows less than what was asked for.
     pub(super) fn is_by_path(&self) -> bool {
         self.path.is_some_and(|path| self.asked.is_none_or(|asked| path < asked))
@@ -59,6 +80,7 @@ impl Account {
         let owed_max = rate.map_or(0, |rate| rate.saturating_mul(OWED_MAX.as_secs()));
         self.began = Some((now, due.max(through.saturating_sub(owed_max))));
         self.rate = rate;
+        self.slowest = self.slowest.min(rate.unwrap_or(u64::MAX));
         // A turn that was short at the old rate may be long at the new one.
         let longest = rate.map_or(u64::MAX, |rate| rate.saturating_mul(TURN_LONGEST.as_secs()));
         if self.waiting > longest && self.waiting > self.waiters * 2 * self.grain() as u64 {
