@@ -10,6 +10,7 @@ mod hooks;
 mod leaders;
 mod mend;
 mod page;
+mod rules;
 mod sent;
 mod sites;
 mod verify;
