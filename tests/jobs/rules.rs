@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::{counts, left, plant};
 use crate::fixture::{Host, files};
 
+/// The rate that a link is given, bytes/s.
+const SLOW: u64 = 1 << 20;
+
 /// A campaign of several shards from `ds`.
 fn planned(host: &Host, name: &str) {
     host.run(["job", "add", "--name", name, "--shard-files", "20", "ds", &format!("to-{name}")]).succeed();
@@ -16,7 +19,7 @@ fn planned(host: &Host, name: &str) {
 
 /// The only link of a host, as `job link` tells it with these words.
 fn link(host: &Host, words: &[&str]) -> Value {
-    let mut told = host.run([&["job", "link", "--json"], words].concat()).succeed().events_of("job_link");
+    let mut told = host.run([&["job", "link", "--json"][..], words].concat()).succeed().events_of("job_link");
     assert_eq!(told.len(), 1, "{told:?}");
     told.remove(0)
 }
@@ -57,14 +60,14 @@ fn a_mover_at_work_keeps_the_rate_of_its_link_and_hands_its_shard_back_when_the_
     host.run(["job", "add", "--name", "slow", "ds", "to"]).succeed();
     host.run(["job", "plan", "slow"]).succeed();
     let slow = link(host, &[".", ".", "--rate", "1MiB/s"]);
-    assert_eq!(slow["limit_bytes_per_s"], 1 << 20);
+    assert_eq!(slow["limit_bytes_per_s"], SLOW);
     let number = slow["link"].to_string();
     let mover = host.run(["job", "run", "--json"]).start();
     let claimed = mover.wait_event(|event| (event["state"] == "claimed").then(|| event.clone()));
-    assert_eq!((&claimed["limit_bytes_per_s"], &claimed["fence"]), (&(1 << 20).into(), &1.into()));
+    assert_eq!((&claimed["limit_bytes_per_s"], &claimed["fence"]), (&SLOW.into(), &1.into()));
     let shut = link(host, &[&number, "--calendar", "in UTC: else closed"]);
     assert_eq!((&shut["waits"], &shut["now_bytes_per_s"]), (&"link-hours".into(), &0.into()));
-    assert_eq!((&shut["movers_busy"], &shut["limit_bytes_per_s"]), (&1.into(), &(1 << 20).into()));
+    assert_eq!((&shut["movers_busy"], &shut["limit_bytes_per_s"]), (&1.into(), &SLOW.into()));
 
     // It hears of the hours with its next heartbeat. Without the rate, all would be there by then.
     let back = mover.wait_event(|event| (event["state"] == "planned").then(|| event.clone()));
@@ -144,7 +147,7 @@ fn rules_that_cannot_be_are_refused_and_change_nothing() {
         (&["set", "all", "--retry-rules", "gone=1"], 2, "there is no fault 'gone'"),
         (&["set", "all", "--rate", "1Gbit/s"], 2, "its owner has signed"),
     ] {
-        let refused = host.run([&["job"], words].concat()).fail(exit);
+        let refused = host.run([&["job"][..], words].concat()).fail(exit);
         assert!(refused.stderr.contains(said), "{refused}");
     }
     let after = (link(host, &[]), host.run(["job", "show", "all"]).succeed().stdout_text().to_owned());

@@ -233,8 +233,8 @@ is signed by its owner, as its sources, its destination and the options of its t
 
 /// Beneath the options of `job link`.
 pub(super) const JOB_LINK: &str = "\
-A link is there once a campaign between its two hosts was planned. Movers at work hear of its rate, of hours that close
-it and of --close within 15 s; those beyond a lower number of movers finish the shards that they hold.
+A link is there once a campaign between its two hosts was planned. Movers at work hear of its rules within 15 s, and
+hand their shards back if they are closed out; with --drain they finish them.
 
   longhaul job link
   longhaul job link . node.example --rate 1Gbit/s --movers 4

@@ -59,6 +59,33 @@ fn a_wish_that_says_nothing_changes_nothing_and_opening_forgets_failures() {
 }
 
 #[test]
+fn movers_beyond_a_lower_bound_hand_their_shards_back_and_the_others_go_on() {
+    let mut bench = Bench::new(3, None);
+    let campaign = bench.campaign(named("one"), 9);
+    let granted: Vec<_> = (0..3).map(|_| bench.must_claim()).collect();
+    bench.wish(&LinkWish { movers: NonZero::new(1), ..LinkWish::default() });
+    let answers: Vec<_> = granted.iter().map(|granted| bench.beat(granted, 1)).collect();
+    let stop = BeatAnswer::Stop(Stopping::Bound);
+    assert_eq!(answers, [BeatAnswer::GoOn(None), stop, stop]);
+    assert_eq!(bench.left(campaign).done.files, 3, "their news counts");
+    bench.finish(&granted[0], 10, Outcome::Through(vec![]));
+    // One may be there: the next one in the line goes on.
+    assert_eq!(bench.beat(&granted[1], 1), BeatAnswer::GoOn(None));
+    assert_eq!(bench.beat(&granted[2], 1), stop);
+    bench.finish(&granted[2], 1, Outcome::HandedBack);
+    assert!(bench.claim().is_none());
+
+    let movers = |count| NonZero::new(count).unwrap();
+    let (two, limits) = (movers(2), SiteLimits { movers_in: movers(9), movers_out: movers(9) });
+    bench.wish(&LinkWish { movers: NonZero::new(3), ..LinkWish::default() });
+    let more: Vec<_> = (0..2).map(|_| bench.must_claim()).collect();
+    let wish = SiteWish { name: "to".to_owned(), movers_in: Some(two), ..SiteWish::default() };
+    bench.store.transact(|rows| set_site(rows, &wish, limits)).unwrap();
+    let beats = [&granted[1], &more[0], &more[1]].map(|granted| bench.beat(granted, 1));
+    assert_eq!(beats.iter().filter(|answer| **answer == stop).count(), 1, "{beats:?}");
+}
+
+#[test]
 fn a_link_is_found_by_the_names_of_its_hosts() {
     let (mut bench, _) = Bench::one_campaign(1);
     let link = bench.link;
