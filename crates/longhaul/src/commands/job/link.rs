@@ -17,7 +17,7 @@ use super::site::movers;
 use super::{JobOutput, queue_failed, queue_place};
 use crate::cli::job::JobLinkArgs;
 use crate::commands::Context;
-use crate::error::{Error, Flaw};
+use crate::error::Error;
 use crate::jobs::spec::HERE;
 use crate::location::{host_port, parse_host};
 use crate::values;
@@ -104,7 +104,7 @@ fn names_of_host(text: &OsStr) -> Vec<String> {
 }
 
 fn wish(args: &JobLinkArgs) -> Result<LinkWish, Error> {
-    let rate = |flag: &Option<OsString>| parsed("rate", flag, |text| -> Result<u64, Flaw> { values::rate(text) });
+    let rate = |flag: &Option<OsString>| parsed("rate", flag, values::rate);
     let states = [(args.open, LinkState::Open), (args.drain, LinkState::Drain), (args.close, LinkState::Closed(None))];
     Ok(LinkWish {
         movers: parsed("movers", &args.movers, movers)?,
