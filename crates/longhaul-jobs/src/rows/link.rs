@@ -96,8 +96,8 @@ impl Link {
         (self.rate_at(now).and(campaign.at(now)), movers)
     }
 
-    /// The reason why no shard of a campaign with this calendar begins on it at a time, though it is
-    /// open. `None` if one may begin, and if its state says that none does.
+    /// The reason why no shard of a campaign with this calendar begins on it at a time, though it
+    /// is open. `None` if one may begin, and if its state says that none does.
     pub fn waits(&self, campaign: &Calendar, now: Micros) -> Option<LinkWait> {
         let hours = [(&self.calendar, LinkWait::LinkHours), (campaign, LinkWait::CampaignHours)];
         match hours.into_iter().find(|(calendar, _)| calendar.at(now) == Allowance::Closed) {

@@ -2,9 +2,9 @@
 //!
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `look` tells of it, `follow` waits for it, `steer` holds, releases, cancels and
-//! retries it, `rules` changes the rules by which it goes, `site` bounds the movers at its hosts and
-//! `link` what goes between them, `run` moves its shards, `verify` reads back what it delivered, and
-//! copies bad files anew as `mend` has understood it.
+//! retries it, `rules` changes the rules by which it goes, `site` bounds the movers at its hosts
+//! and `link` those between them, `run` moves its shards, `verify` reads back what it delivered,
+//! and copies bad files anew as `mend` has understood it.
 //! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
 //! `longhaul-jobs`; nothing here decides which shard is next.
 

@@ -189,9 +189,9 @@ pub(super) struct JobLinkBody {
     pub(super) left: JobAmountBody,
     /// Its rate in the last minute, of all campaigns together.
     pub(super) bytes_per_s: u64,
-    /// The reason for which nothing of the campaign begins on it now, though it is open: `link-hours`
-    /// (the link's calendar is closed), `campaign-hours` (the campaign's is) or `pause` (behind a
-    /// failure). Null if there is none.
+    /// The reason for which nothing of the campaign begins on it now, though it is open:
+    /// `link-hours` (the link's calendar is closed), `campaign-hours` (the campaign's is) or
+    /// `pause` (behind a failure). Null if there is none.
     pub(super) waits: Option<&'static str>,
 }
 

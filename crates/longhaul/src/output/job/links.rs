@@ -1,7 +1,7 @@
 //! Tells sites, and links between hosts: the rules of each, and whether anything begins there now.
 //!
-//! In: sites, and figures of links. Out: lines or events, and the words of a link that waits. Decides nothing
-//! of the queue.
+//! In: sites, and figures of links. Out: lines or events, and the words of a link that waits.
+//! Decides nothing of the queue.
 
 use std::io::Write;
 
