@@ -12,6 +12,7 @@ mod leaders;
 mod links;
 mod mend;
 mod page;
+mod rules;
 mod sent;
 mod sites;
 mod verify;

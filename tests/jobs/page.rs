@@ -54,6 +54,7 @@ fn what_the_page_on_replication_tells_to_type_works() {
     for command in page.lines().filter_map(|line| line.trim_start().strip_prefix("longhaul ")) {
         let command = command
             .replace("lh://node.example/data", &site.url(""))
+            .replace(" node.example ", &format!(" {} ", site.daemon.addr()))
             .replace("/data/atlas", host.path("atlas").to_str().unwrap())
             .replace("/mirror/atlas", host.path("mirror/atlas").to_str().unwrap())
             .replace("$SLURM_ARRAY_TASK_ID", "1")

@@ -244,6 +244,34 @@ def test_what_was_delivered_is_read_back(tmp_path: Path, queue: Path) -> None:
     assert mended.from_.endswith("run7") and verified.figures.mended.files == 1
 
 
+def test_rules_of_a_link_and_of_a_campaign_are_changed(tmp_path: Path, queue: Path) -> None:
+    campaign = _planned(tree(tmp_path), tmp_path / "to", queue, calendar="in UTC: else 1 Gbit/s")
+    (link,) = jobs.links(queue=queue)
+    assert (link.from_, link.to, link.state, link.movers) == ("this host", "this host", "open", 8)
+    assert (link.limit_bytes_per_s, link.calendar, link.waits) == (None, "", None)
+    shut = jobs.link(link, rate=10**6, movers=2, calendar="in UTC: else closed", queue=queue)
+    assert (shut.limit_bytes_per_s, shut.now_bytes_per_s, shut.movers, shut.waits) == (10**6, 0, 2, "link-hours")
+    assert jobs.left(campaign, queue=queue).links[0].waits == "link-hours"
+    assert jobs.link(link.link, calendar="none", rate="none", close=True, queue=queue).state == "closed"
+    assert jobs.links(queue=queue) == [jobs.link((".", "."), queue=queue)]
+    freed = asyncio.run(longhaul.aio.jobs.link((".", "this host"), open=True, queue=queue))
+    assert (freed.state, freed.limit_bytes_per_s, freed.now_bytes_per_s) == ("open", None, None)
+    with pytest.raises(longhaul.NotFoundError, match="no link 99"):
+        jobs.link(99, queue=queue)
+    with pytest.raises(longhaul.UsageError, match="closed, open or a rate"):
+        jobs.link(link, calendar="in UTC: days fast", queue=queue)
+
+    rules = jobs.set(campaign, priority=9, deadline="36h", retry_rules={"changed": 7}, queue=queue).rules
+    assert (rules.priority, rules.weight, rules.retry_rules) == (9, 100, "changed=7")
+    assert rules.deadline is not None and rules.calendar == "in UTC: else 1 Gbit/s"
+    kept = asyncio.run(longhaul.aio.jobs.set(campaign, calendar="none", deadline="none", queue=queue)).rules
+    assert (kept.priority, kept.deadline, kept.calendar, kept.retry_rules) == (9, None, "", "changed=7")
+    jobs.cancel(campaign, queue=queue)
+    with pytest.raises(longhaul.UsageError, match="cancelled"):
+        jobs.set(campaign, priority=1, queue=queue)
+    assert [one.link for one in asyncio.run(longhaul.aio.jobs.links(queue=queue))] == [link.link]
+
+
 def test_a_campaign_that_takes_longer_than_one_waits_is_a_temporary_error(tmp_path: Path, queue: Path) -> None:
     campaign = _planned(tree(tmp_path), tmp_path / "to", queue)
     with pytest.raises(longhaul.TemporaryError) as caught:

@@ -151,7 +151,9 @@ TABLES: Dict[str, Dict[str, _options.Option]] = {
     "job cancel": _options.QUEUE,
     "job retry": _options.RETRY,
     "job report": _options.QUEUE,
+    "job set": _options.SET,
     "job site": _options.SITE,
+    "job link": _options.LINK,
     "job run": _options.MOVER,
     "job verify": _options.VERIFY,
     "admin status": _options.ADMIN,
@@ -189,7 +191,7 @@ def test_there_is_a_function_for_each_job_command() -> None:
     commands = set(re.findall(r"^## `longhaul job (\w+)`$", (DOCS / "CLI.md").read_text(), flags=re.M))
     assert commands == {command.split()[1] for command in TABLES if command.startswith("job ")}
     for module in (longhaul.jobs, longhaul.aio.jobs):
-        assert commands | {"add_all", "parts", "sites"} == {name for name in module.__all__ if name.islower()}
+        assert commands | {"add_all", "links", "parts", "sites"} == {name for name in module.__all__ if name.islower()}
 
 
 def test_there_is_a_function_for_each_admin_command() -> None:

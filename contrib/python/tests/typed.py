@@ -45,6 +45,12 @@ def campaigns() -> int:
         print(fault.path_bytes.decode(), fault.given_up)
     for member in longhaul.jobs.add_all(["a", "lh://node.example/data/b"], [Path("c"), "d"], name="raw"):
         number += longhaul.jobs.left(member).total.files
+    for link in longhaul.jobs.links():
+        number += longhaul.jobs.link(link, movers=2, rate="1Gbit/s", close=True).movers_busy
+    weight: int = longhaul.jobs.set(campaign, weight=7, calendar="none").rules.weight
+    longhaul.jobs.link((".", "node.example"), calendar="in UTC: nights closed", rate=10**9)
+    longhaul.jobs.set("atlas", rate="1Gbit/s")  # type: ignore[call-arg]
+    number += weight
     longhaul.jobs.add("a", "b", dry_run=True)  # type: ignore[call-arg]
     longhaul.jobs.left(1.5)  # type: ignore[arg-type]
     return number + longhaul.jobs.retry("atlas", "not-found")

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use longhaul_core::FaultCode;
 
+use crate::calendar::Calendar;
 use crate::error::JobsError;
 use crate::ids::{Amount, CampaignId, LinkId};
-use crate::rows::{Campaign, CampaignState, FaultState, LinkState, ShardKind, ShardState};
+use crate::rows::{CampaignState, FaultState, LinkState, LinkWait, ShardKind, ShardState};
 use crate::store::Rows;
 
 /// A campaign in figures: `total` is the sum of `done`, `failed`, `cancelled` and `left`, always.
@@ -50,6 +51,8 @@ pub struct LinkLeft {
     pub link: LinkId,
     /// Its state.
     pub state: LinkState,
+    /// The reason why nothing of the rest begins there, though it is open.
+    pub waits: Option<LinkWait>,
     /// The rest.
     pub left: Amount,
     /// The part of it that waits for a user.
@@ -88,7 +91,7 @@ pub enum TimeLeft {
 /// [`JobsError::NoCampaign`], [`JobsError::TooMuch`] for sums beyond 64 bits,
 /// [`JobsError::BadRow`], [`JobsError::Store`].
 pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError> {
-    let Campaign { state, omitted, .. } = rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?;
+    let row = rows.campaign(campaign)?.ok_or(JobsError::NoCampaign(campaign))?;
     let zero = Amount::default();
     let mut sums = Left {
         total: zero,
@@ -97,10 +100,10 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
         cancelled: zero,
         left: zero,
         held: zero,
-        omitted,
+        omitted: row.omitted,
         unclaimed: 0,
         links: Vec::new(),
-        faults: faults(rows, campaign, state)?,
+        faults: faults(rows, campaign, row.state)?,
         time: TimeLeft::Nothing,
         commit: rows.commit_of(campaign)?.map(|commit| commit.state),
     };
@@ -116,7 +119,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
             continue;
         }
         add(&mut sums.left, rest)?;
-        let link = link_left(rows, &mut sums.links, sum.link)?;
+        let link = link_left(rows, &mut sums.links, (sum.link, &row.calendar))?;
         add(&mut link.left, rest)?;
         if sum.kind == ShardKind::Held {
             add(&mut link.held, rest)?;
@@ -125,6 +128,7 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
     }
     for link in &mut sums.links {
         link.time = time(link.left, link.rate);
+        link.waits = link.waits.filter(|_| link.left.files > 0);
         sums.time = sums.time.max(link.time);
     }
     Ok(sums)
@@ -132,14 +136,18 @@ pub fn left(rows: &mut dyn Rows, campaign: CampaignId) -> Result<Left, JobsError
 
 const TOO_MUCH: JobsError = JobsError::TooMuch("files of a campaign");
 
-fn link_left<'a>(rows: &mut dyn Rows, links: &'a mut Vec<LinkLeft>, id: LinkId) -> Result<&'a mut LinkLeft, JobsError> {
+fn link_left<'a>(
+    rows: &mut dyn Rows,
+    links: &'a mut Vec<LinkLeft>,
+    (id, calendar): (LinkId, &Calendar),
+) -> Result<&'a mut LinkLeft, JobsError> {
     if let Some(at) = links.iter().position(|link| link.link == id) {
         return Ok(&mut links[at]);
     }
-    let link = rows.link(id)?.ok_or(JobsError::NoLink(id))?;
-    let (zero, rate) = (Amount::default(), link.meter.rate_at(rows.now()?));
-    let time = TimeLeft::Nothing;
-    links.push(LinkLeft { link: id, state: link.state, left: zero, held: zero, rate, time });
+    let (link, now) = (rows.link(id)?.ok_or(JobsError::NoLink(id))?, rows.now()?);
+    let (zero, rate, time) = (Amount::default(), link.meter.rate_at(now), TimeLeft::Nothing);
+    let waits = link.waits(calendar, now);
+    links.push(LinkLeft { link: id, state: link.state, waits, left: zero, held: zero, rate, time });
     let last = links.len() - 1;
     Ok(&mut links[last])
 }

@@ -39,9 +39,9 @@ pub use plan::{Cut, PlanLimits, Planner};
 pub use retry::{RetryError, RetryRules, Treatment, treatment};
 pub use rows::{
     BackOff, BadFile, BadKind, Campaign, CampaignSignature, CampaignState, Delivery, FailedFile, FaultState, Hold,
-    HookError, HookKey, HookWish, HookWishes, Leader, Lease, Link, LinkState, ManifestSignature, Meter, Notice,
-    NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard, ShardKind,
-    ShardNews, ShardState, ShardTurn, Site, Tries, UnlistedBad, Verification, Weight,
+    HookError, HookKey, HookWish, HookWishes, Leader, Lease, Link, LinkState, LinkWait, ManifestSignature, Meter,
+    Notice, NoticeEvent, NoticeKind, NoticeShard, OmittedName, Part, Permit, PermitPlace, Priority, Segment, Shard,
+    ShardKind, ShardNews, ShardState, ShardTurn, Site, Tries, UnlistedBad, Verification, Weight,
 };
 pub use store::{BadSum, FaultSum, Rows, ShardSum, Store, VerificationRows, VerificationSums};
 pub use tenure::Tenure;

@@ -15,7 +15,7 @@ mod link;
 mod notice;
 mod shard;
 mod signature;
-pub use link::{BackOff, Link, LinkState, MISMATCHES_MAX, Meter};
+pub use link::{BackOff, Link, LinkState, LinkWait, MISMATCHES_MAX, Meter};
 pub use notice::{Delivery, HookError, HookKey, HookWish, HookWishes, Notice, NoticeEvent, NoticeKind, NoticeShard};
 pub use signature::{CampaignSignature, ManifestSignature};
 mod verification;

@@ -97,7 +97,7 @@ fn version(context: Context) -> io::Result<()> {
 fn command_of(line: &[OsString]) -> Option<String> {
     let words: Vec<&str> = line.iter().skip(1).map_while(|word| word.to_str()).take(2).collect();
     match words.as_slice() {
-        ["key" | "bench" | "admin" | "manifest", second] if !second.starts_with('-') => Some(words.join(" ")),
+        ["key" | "bench" | "admin" | "manifest" | "job", second] if !second.starts_with('-') => Some(words.join(" ")),
         [first, ..] if !first.starts_with('-') => Some((*first).to_owned()),
         _ => None,
     }

@@ -318,6 +318,8 @@ class JobLink(Part):
     fault: Optional[str] = None
     left: Amount = field(default_factory=Amount)
     bytes_per_s: int = 0
+    # Why nothing begins there though it is open: link-hours, campaign-hours or pause.
+    waits: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,24 @@ class JobSite(Event):
 
 
 @dataclass(frozen=True)
+class JobLinkRules(Event):
+    """A link between two hosts, and its rules."""
+
+    link: int = 0
+    # The field of the event is `from`, which no field of Python can be called.
+    from_: str = ""
+    to: str = ""
+    state: str = ""
+    fault: Optional[str] = None
+    movers: int = 0
+    movers_busy: int = 0
+    limit_bytes_per_s: Optional[int] = None
+    calendar: str = ""
+    now_bytes_per_s: Optional[int] = None
+    waits: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class JobHook(Event):
     """A hook of a campaign, and what it is to be told."""
 
@@ -460,6 +480,7 @@ class JobShard(Event):
     bytes: int = 0
     files_failed: int = 0
     bytes_moved: int = 0
+    limit_bytes_per_s: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -674,6 +695,7 @@ TYPES: Dict[str, Type[Event]] = {
     "job_left": JobLeft,
     "job_held": JobHeld,
     "job_site": JobSite,
+    "job_link": JobLinkRules,
     "job_hook": JobHook,
     "job_omitted": JobOmitted,
     "job_fault": JobFault,

@@ -20,6 +20,7 @@ from ._events import (
     JobHeld,
     JobHook,
     JobLeft,
+    JobLinkRules,
     JobMended,
     JobOmitted,
     JobPart,
@@ -37,6 +38,9 @@ E = TypeVar("E", bound=Event)
 
 CampaignName = Union[str, int, JobCampaign]
 """A campaign: its name, its number, or what `add`, `ls` and `show` gave."""
+
+LinkName = Union[int, JobLinkRules, Tuple[str, str]]
+"""A link: its number, what `links` gave, or the hosts from which and to which it leads."""
 
 MOVER_GRACE_S = 60.0
 """Seconds that a mover has to hand its shards back before it is killed."""
@@ -211,6 +215,23 @@ def sites(queue: Optional[Location]) -> Command[List[JobSite]]:
     words = _options.Words("job", "site")
     words.options(_options.QUEUE, {"queue": queue})
     return Command(words, lambda events: _all(JobSite, events))
+
+
+def set_rules(campaign: CampaignName, options: Dict[str, Any]) -> Command[JobCampaign]:
+    return Command(_named("set", campaign, _options.SET, options), _the(JobCampaign))
+
+
+def link(name: LinkName, options: Dict[str, Any]) -> Command[JobLinkRules]:
+    words = _options.Words("job", "link")
+    words.options(_options.LINK, options)
+    words.names(name if isinstance(name, tuple) else (str(name.link if isinstance(name, JobLinkRules) else name),))
+    return Command(words, _the(JobLinkRules))
+
+
+def links(queue: Optional[Location]) -> Command[List[JobLinkRules]]:
+    words = _options.Words("job", "link")
+    words.options(_options.QUEUE, {"queue": queue})
+    return Command(words, lambda events: _all(JobLinkRules, events))
 
 
 def verify(campaign: CampaignName, options: Dict[str, Any]) -> Command[Verification]:

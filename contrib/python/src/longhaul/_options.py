@@ -295,6 +295,25 @@ ADMIN_DRAIN: Dict[str, Option] = {**ADMIN, "deadline": Option("--deadline", _tim
 
 ADMIN_RATE: Dict[str, Option] = {**ADMIN, "client": Option("--client", _text), "root": Option("--root", _text)}
 
+SET: Dict[str, Option] = {
+    **QUEUE,
+    "priority": CAMPAIGN["priority"],
+    "weight": CAMPAIGN["weight"],
+    "deadline": CAMPAIGN["deadline"],
+    "calendar": CAMPAIGN["calendar"],
+    "retry_rules": CAMPAIGN["retry_rules"],
+}
+
+LINK: Dict[str, Option] = {
+    **QUEUE,
+    "movers": Option("--movers", _text),
+    "rate": RULES["rate"],
+    "calendar": CAMPAIGN["calendar"],
+    "open": Option("--open", None),
+    "drain": Option("--drain", None),
+    "close": Option("--close", None),
+}
+
 WAIT: Dict[str, Option] = {**QUEUE, "max_time": Option("--max-time", _time)}
 
 WATCH: Dict[str, Option] = {**QUEUE, "every": Option("--every", _time)}
@@ -372,7 +391,11 @@ class Words:
 
     def name(self, name: str) -> None:
         """Adds a name that is no location. It is not taken for an option."""
-        self.words += [b"--", os.fsencode(name)]
+        self.names([name])
+
+    def names(self, names: Iterable[str]) -> None:
+        """Adds names that are no locations. None of them is taken for an option."""
+        self.words += [b"--", *(os.fsencode(name) for name in names)]
 
     def _list_of_files(self, names: Iterable[Location]) -> None:
         """Has names read from standard input, which is a file without a name: no pipe can fill up."""

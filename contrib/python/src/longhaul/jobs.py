@@ -7,12 +7,12 @@ file of this host, or a database, which `queue` names. Must not know how a proce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generator, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Generator, Iterable, List, Mapping, Optional, Sequence, Union
 
 from . import _jobs, _options
-from ._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite
-from ._jobs import CampaignName, Mover, Report, Shown, Verification
-from ._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
+from ._events import JobCampaign, JobLeft, JobLinkRules, JobPart, JobPlanned, JobSite
+from ._jobs import CampaignName, LinkName, Mover, Report, Shown, Verification
+from ._options import CampaignOptions, Deadline, Location, PartsOptions, Rate, Size, Time, TrustOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CampaignName",
     "CampaignOptions",
+    "LinkName",
     "Mover",
     "PartsOptions",
     "Report",
@@ -31,6 +32,8 @@ __all__ = [
     "cancel",
     "hold",
     "left",
+    "link",
+    "links",
     "ls",
     "parts",
     "plan",
@@ -38,6 +41,7 @@ __all__ = [
     "report",
     "retry",
     "run",
+    "set",
     "show",
     "site",
     "sites",
@@ -190,6 +194,52 @@ def site(
 def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
     """Lists the sites, and the hosts of each."""
     return _jobs.sites(queue).result()
+
+
+def set(
+    campaign: CampaignName,
+    *,
+    priority: Optional[int] = None,
+    weight: Optional[int] = None,
+    deadline: Optional[Deadline] = None,
+    calendar: Optional[str] = None,
+    retry_rules: Union[str, Mapping[str, int], None] = None,
+    queue: Optional[Location] = None,
+) -> JobCampaign:
+    """Changes rules of a campaign that its owner has not signed, and gives the campaign as it is now.
+
+    A `deadline`, a `calendar` and `retry_rules` of `"none"` are taken away. Raises `UsageError` if
+    the campaign is done or cancelled.
+    """
+    order = {"priority": priority, "weight": weight, "deadline": deadline}
+    rules = {"calendar": calendar, "retry_rules": retry_rules, "queue": queue}
+    return _jobs.set_rules(campaign, {**order, **rules}).result()
+
+
+def link(
+    name: LinkName,
+    *,
+    movers: Optional[int] = None,
+    rate: Optional[Rate] = None,
+    calendar: Optional[str] = None,
+    open: bool = False,
+    drain: bool = False,
+    close: bool = False,
+    queue: Optional[Location] = None,
+) -> JobLinkRules:
+    """Bounds the movers and the rate of a link, gives it hours, or opens, drains or closes it.
+
+    A `rate` and a `calendar` of `"none"` are taken away. Gives the link as it is now. Raises
+    `NotFoundError` if no campaign between its hosts was planned yet.
+    """
+    rules = {"movers": movers, "rate": rate, "calendar": calendar}
+    state = {"open": open, "drain": drain, "close": close}
+    return _jobs.link(name, {**rules, **state, "queue": queue}).result()
+
+
+def links(*, queue: Optional[Location] = None) -> List[JobLinkRules]:
+    """Lists the links, and the rules of each."""
+    return _jobs.links(queue).result()
 
 
 def verify(

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,15 +14,16 @@ use std::time::Duration;
 use longhaul_core::{Blame, FaultCode, PlainText};
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::{
-    Admission, Ask, Beat, BreakPlace, FileFault, FoundBad, NewCampaign, Outcome, Report, Selection, Telling, VerifyAsk,
-    VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_commit, add_segment, beat, begin_campaign, cancel,
-    claim_among, finish, hold, lead, note_omitted, note_verified, queue_id, raise, release, retry, schedule_among,
-    set_link_state, settle_notice, take_back_segments, take_notice, take_to_verify, verify_figures,
+    Admission, Ask, Beat, BreakPlace, CampaignWish, Change, FileFault, FoundBad, LinkWish, NewCampaign, Outcome,
+    Report, Selection, Telling, VerifyAsk, VerifyNews, VerifyNext, VerifyTurn, add_campaign, add_commit, add_segment,
+    beat, begin_campaign, cancel, claim_among, finish, hold, lead, link_between, link_figures, note_omitted,
+    note_verified, queue_id, raise, release, retry, schedule_among, set_campaign, set_link, set_link_state,
+    settle_notice, take_back_segments, take_notice, take_to_verify, verify_figures,
 };
 use longhaul_jobs::{
-    Amount, BadKind, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey, JobsError,
-    LinkId, LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, QueueId, Rows, Segment,
-    ShardId, ShardKind, SiteId, Store,
+    Amount, BadKind, Calendar, Campaign, CampaignId, CampaignSignature, Claim, ClaimId, Cut, Fence, Hold, HookKey,
+    JobsError, LinkId, LinkState, ManifestSignature, Memory, Micros, MoverId, OmittedName, PermitPlace, Priority,
+    QueueId, Rows, Segment, ShardId, ShardKind, SiteId, Store, Weight,
 };
 
 use crate::random::{Random, begin};
@@ -109,6 +111,7 @@ impl<S: Store> Pair<S> {
                 let state = state[self.random.below(3) as usize];
                 self.both(|rows| set_link_state(rows, link, state));
                 self.both(|rows| set_link_state(rows, link, LinkState::Open));
+                self.give_rules(campaign, chance);
             }
             20 => {
                 self.both(|rows| hold(rows, campaign));
@@ -129,6 +132,32 @@ impl<S: Store> Pair<S> {
         self.sign(campaign);
         self.verify(campaign);
         self.both(|rows| left(rows, campaign));
+    }
+
+    /// Gives the link and a campaign other rules.
+    fn give_rules(&mut self, campaign: CampaignId, chance: u64) {
+        let hours: Calendar = "in UTC: nights 8 Mbit/s, else 1 Mbit/s".parse().unwrap();
+        let calendar = [Change::Keep, Change::Remove, Change::Set(hours)][chance as usize % 3].clone();
+        let (movers, rate) =
+            (NonZero::new(2 + chance as u32 % 2), [Change::Remove, Change::Set(chance % 1_000_000 + 1)]);
+        let of_link =
+            LinkWish { movers, rate: rate[chance as usize % 2], calendar: calendar.clone(), ..LinkWish::default() };
+        let link = self.link;
+        self.both(|rows| {
+            set_link(rows, link, &of_link)?;
+            link_figures(rows, link)
+        });
+        let of_campaign = CampaignWish {
+            priority: Priority::new((chance % 10) as u8),
+            weight: Weight::new((chance % 1000 + 1) as u16),
+            deadline: [Change::Remove, Change::Set(Micros(START + chance % (1 << 40)))][chance as usize % 2],
+            calendar,
+            retry: Change::Set("changed=3, denied=1".parse().unwrap()),
+        };
+        self.both(|rows| set_campaign(rows, campaign, &of_campaign));
+        self.both(|rows| rows.campaign(campaign));
+        let names = (["from".to_owned()], ["to".to_owned()]);
+        self.both(|rows| link_between(rows, (&names.0, &names.1)));
     }
 
     /// Signs a campaign anew, before or behind its planning, and has the one site belong to the

@@ -4,7 +4,7 @@
 //! Must not know what a mover does to stop.
 
 use super::claim::rate_of_mover;
-use super::permits::{self, Holder};
+use super::permits::{self, Holder, Taken};
 use super::{advance, campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
@@ -47,6 +47,8 @@ pub enum Stopping {
     Link,
     /// The calendar of its campaign or link closes now.
     Hours,
+    /// Fewer movers may be at its link, or at a site, than when it claimed the shard.
+    Bound,
 }
 
 /// Takes a heartbeat.
@@ -64,7 +66,8 @@ pub fn beat(rows: &mut dyn Rows, beat: &Beat) -> Result<BeatAnswer, JobsError> {
     let mut link = link_of(rows, shard.link)?;
     let campaign = campaign_of(rows, shard.campaign)?;
     let holder = Holder { shard: shard.id, claim: beat.claim, until: now.plus(LEASE) };
-    if !permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))? {
+    let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
+    if taken == Taken::Refused {
         permits::give_back(rows, shard.id, beat.claim)?;
         shard.state = given_back(&campaign);
         rows.put_shard(&shard)?;
@@ -78,7 +81,10 @@ pub fn beat(rows: &mut dyn Rows, beat: &Beat) -> Result<BeatAnswer, JobsError> {
     let allowance = link.rate_at(now).and(campaign.calendar.at(now));
     Ok(match (campaign.state, link.state, allowance) {
         (CampaignState::Running, LinkState::Open | LinkState::Drain, Allowance::Open | Allowance::Rate(_)) => {
-            BeatAnswer::GoOn(rate_of_mover(rows, &link, allowance)?)
+            match taken {
+                Taken::Beyond if !shard.part.is_commit() => BeatAnswer::Stop(Stopping::Bound),
+                _ => BeatAnswer::GoOn(rate_of_mover(rows, &link, allowance)?),
+            }
         }
         (CampaignState::Running, LinkState::Closed(_), _) => BeatAnswer::Stop(Stopping::Link),
         // It sends nothing, and what it has read since it began would be read again.

@@ -5,7 +5,7 @@
 
 use super::admit::{Admission, AdmitAll};
 use super::commit::may_commit;
-use super::permits::{self, Holder, movers_at};
+use super::permits::{self, Holder, Taken, movers_at};
 use super::{campaign_of, given_back, link_of, shard_of};
 use crate::calendar::Allowance;
 use crate::error::JobsError;
@@ -104,7 +104,7 @@ fn claim_on(
         };
         let claim = Claim { fence, id: ask.id };
         let holder = Holder { shard: shard.id, claim, until: now.plus(LEASE) };
-        if !permits::take(rows, (link, movers), holder, Due::at(now, LEASE))? {
+        if permits::take(rows, (link, movers), holder, Due::at(now, LEASE))? == Taken::Refused {
             return Ok(None);
         }
         shard.state = ShardState::Leased(Lease { mover: ask.mover, until: holder.until });
@@ -155,7 +155,7 @@ pub fn raise(
     let link = link_of(rows, shard.link)?;
     permits::give_back(rows, id, refused)?;
     let holder = Holder { shard: id, claim, until: now.plus(LEASE) };
-    let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))?;
+    let taken = permits::take(rows, (&link, link.movers), holder, Due::at(now, LEASE))? != Taken::Refused;
     // The mover goes on with its count of bytes, and those that were told stay told.
     shard.claim = claim;
     shard.state = if taken {

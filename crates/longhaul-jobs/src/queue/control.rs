@@ -1,16 +1,16 @@
-//! Changes by users: campaigns that are held, released or cancelled, faults that are tried again,
-//! links that are opened and closed.
+//! Changes by users: campaigns that are held, released or cancelled, and faults that are tried
+//! again.
 //!
-//! In: a campaign or link. Out: its rows, changed. Movers hear of it with their next heartbeat.
+//! In: a campaign. Out: its rows, changed. Movers hear of it with their next heartbeat.
 //! Must not know who asks, nor whether that one may.
 
 use longhaul_core::FaultCode;
 
 use super::add::join_running;
-use super::{campaign_of, link_of, notices};
+use super::{campaign_of, notices};
 use crate::error::JobsError;
-use crate::ids::{Amount, CampaignId, LinkId, ShardId};
-use crate::rows::{BackOff, Campaign, CampaignState, FaultState, Hold, LinkState, ShardKind, ShardState, Tries};
+use crate::ids::{Amount, CampaignId, ShardId};
+use crate::rows::{Campaign, CampaignState, FaultState, Hold, ShardKind, ShardState, Tries};
 use crate::store::Rows;
 
 /// Faults that are to be tried again.
@@ -120,19 +120,6 @@ pub fn retry(
         rows.put_campaign(&campaign)?;
     }
     Ok((files, last))
-}
-
-/// Opens, drains or closes a link. Opening it forgets its failures.
-///
-/// # Errors
-/// [`JobsError::NoLink`], [`JobsError::Store`].
-pub fn set_link_state(rows: &mut dyn Rows, id: LinkId, state: LinkState) -> Result<(), JobsError> {
-    let mut link = link_of(rows, id)?;
-    if state == LinkState::Open {
-        (link.back_off, link.mismatches) = (BackOff::default(), 0);
-    }
-    link.state = state;
-    rows.put_link(&link)
 }
 
 fn change_shards(

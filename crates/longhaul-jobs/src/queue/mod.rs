@@ -13,6 +13,7 @@ mod control;
 mod finish;
 mod notices;
 mod permits;
+mod rules;
 mod schedule;
 mod sites;
 mod verify;
@@ -25,9 +26,12 @@ pub use admit::{Admission, AdmitAll, queue_id};
 pub use beat::{Beat, BeatAnswer, Stopping, beat};
 pub use claim::{Ask, Granted, claim, claim_among, raise};
 pub use commit::{CommitRetried, add_commit, misses_files, retry_commit};
-pub use control::{Selection, cancel, hold, release, retry, set_link_state};
+pub use control::{Selection, cancel, hold, release, retry};
 pub use finish::{BreakPlace, FileFault, Finished, Outcome, Report, finish};
 pub use notices::{NOTICE_TIME_MAX, NOTICES_MAX, TakenNotice, Telling, settle_notice, take_notice, take_notice_among};
+pub use rules::{
+    CampaignWish, Change, LinkFigures, LinkWish, link_between, link_figures, set_campaign, set_link, set_link_state,
+};
 pub use schedule::{Scheduled, lead, resign, schedule, schedule_among};
 pub use sites::{SiteWish, hosts_of, set_site, site_named};
 pub use verify::{

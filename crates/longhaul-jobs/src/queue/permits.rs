@@ -19,15 +19,26 @@ pub(super) struct Holder {
     pub(super) until: Micros,
 }
 
+/// The permits of a claim, behind the wish to take or to renew them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// One of them cannot be had, and nothing was changed.
+    Refused,
+    /// It has all of them.
+    Within,
+    /// It has all of them, and at one of the places there are as many others before it as may be
+    /// there: the bound was lowered since.
+    Beyond,
+}
+
 /// Gives a claim its permits at a link, of which `movers` movers may be, and at the hosts and sites
-/// of the link; those that it has are renewed. Gives `false` and changes nothing if one cannot be
-/// had.
+/// of the link; those that it has are renewed.
 pub(super) fn take(
     rows: &mut dyn Rows,
     (link, movers): (&Link, u32),
     holder: Holder,
     due: Due,
-) -> Result<bool, JobsError> {
+) -> Result<Taken, JobsError> {
     let mut places = vec![(PermitPlace::Link(link.id), movers)];
     for site in sites_of(rows, link.from)? {
         places.push((PermitPlace::From(site.id), site.movers_out));
@@ -36,19 +47,29 @@ pub(super) fn take(
         places.push((PermitPlace::To(site.id), site.movers_in));
     }
     let held = rows.permits_of(holder.shard)?;
-    let mut taken = Vec::with_capacity(places.len());
+    let (mut taken, mut end) = (Vec::with_capacity(places.len()), Taken::Within);
     for (place, most) in places {
         let own = held.iter().find(|permit| permit.place == place && permit.claim == holder.claim);
         let slot = match own {
-            Some(own) => Some(own.slot),
+            Some(own) => {
+                if own.slot >= most && before(&rows.permits(place)?, own.slot, due) >= most as usize {
+                    end = Taken::Beyond;
+                }
+                Some(own.slot)
+            }
             None => free_slot(&rows.permits(place)?, most, due),
         };
-        let Some(slot) = slot else { return Ok(false) };
+        let Some(slot) = slot else { return Ok(Taken::Refused) };
         let Holder { shard, claim, until } = holder;
         taken.push(Permit { place, slot, shard, claim, until });
     }
     taken.iter().try_for_each(|permit| rows.put_permit(permit))?;
-    Ok(true)
+    Ok(end)
+}
+
+/// Movers with lower slots than this one.
+fn before(permits: &[Permit], slot: u32, due: Due) -> usize {
+    permits.iter().filter(|permit| permit.slot < slot && !due.has_passed(permit.until)).count()
 }
 
 /// A host's own site, and the site of hosts to which it belongs.

@@ -19,6 +19,7 @@ mod commit;
 mod faults;
 mod notices;
 mod order;
+mod rules;
 mod verify;
 
 /// A queue with one link, on which so many movers may be.

@@ -47,6 +47,17 @@ pub enum LinkState {
     Closed(Option<FaultCode>),
 }
 
+/// The reason why no shard of a campaign begins on a link that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkWait {
+    /// The link's own calendar is closed.
+    LinkHours,
+    /// The campaign's calendar is closed.
+    CampaignHours,
+    /// It pauses behind a failure.
+    Pause,
+}
+
 /// A pause behind failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackOff {
@@ -83,6 +94,17 @@ impl Link {
             return (Allowance::Closed, movers);
         }
         (self.rate_at(now).and(campaign.at(now)), movers)
+    }
+
+    /// The reason why no shard of a campaign with this calendar begins on it at a time, though it
+    /// is open. `None` if one may begin, and if its state says that none does.
+    pub fn waits(&self, campaign: &Calendar, now: Micros) -> Option<LinkWait> {
+        let hours = [(&self.calendar, LinkWait::LinkHours), (campaign, LinkWait::CampaignHours)];
+        match hours.into_iter().find(|(calendar, _)| calendar.at(now) == Allowance::Closed) {
+            _ if self.state != LinkState::Open => None,
+            Some((_, wait)) => Some(wait),
+            None => self.pauses(now).then_some(LinkWait::Pause),
+        }
     }
 
     /// Whether it pauses at a time, behind a failure.

@@ -35,6 +35,7 @@ pub(super) fn explain(command: &str, option: &str) -> Option<(&'static str, &'st
         "sync" => return of_sync(option),
         "ls" => OF_LISTINGS,
         "serve" => OF_DAEMONS,
+        "job set" => OF_RULES,
         _ => return None,
     };
     table.iter().find(|foreign| foreign.names.contains(&option)).map(|foreign| (foreign.why, foreign.instead))
@@ -259,4 +260,38 @@ const OF_DAEMONS: &[Foreign] = &[
         instead: "leave it out; a unit of systemd has ExecStart=longhaul serve",
     },
     Foreign { names: &["-f", "-c"], why: "it has a long name alone", instead: "--config FILE" },
+];
+
+const OF_RULES: &[Foreign] = &[
+    Foreign {
+        names: &["--rate"],
+        why: "its owner has signed the rate of each of its transfers",
+        instead: "--calendar 'in UTC: else 1 Gbit/s' bounds all of them together; 'longhaul job link' bounds a link",
+    },
+    Foreign {
+        names: &[
+            "--name",
+            "--hook",
+            "--include",
+            "--exclude",
+            "--as-dataset",
+            "--if-exists",
+            "--preserve",
+            "--verify",
+            "--extra-checksum",
+            "--protect",
+            "--transport",
+            "--lanes",
+            "--memory",
+            "--path",
+            "--dialler",
+            "--map-user",
+            "--map-group",
+            "--shard-files",
+            "--shard-bytes",
+            "--identity",
+        ],
+        why: "its owner has signed that part of the campaign, and nobody changes it",
+        instead: "cancel the campaign, and add it again with the option: files that stand are not sent again",
+    },
 ];

@@ -230,6 +230,25 @@ pub(super) const JOB_SITE: &str = "\
   longhaul job site cern --host dtn1.cern.example --host dtn2.cern.example --movers-in 8
   longhaul job site dtn1.cern.example --movers-in 4        one host alone";
 
+/// Beneath the options of `job set`.
+pub(super) const JOB_SET: &str = "\
+Its order counts for shards that are scheduled from now on, hours for movers at work within 15 s. The rest of a campaign
+is signed by its owner, as its sources, its destination and the options of its transfers: add another one for that.
+
+  longhaul job set atlas --priority 7 --deadline 36h
+  longhaul job set atlas --calendar 'in UTC: 06:00-18:00 1 Gbit/s'
+  longhaul job set atlas --calendar none";
+
+/// Beneath the options of `job link`.
+pub(super) const JOB_LINK: &str = "\
+A link is there once a campaign between its two hosts was planned. Movers at work hear of its rules within 15 s, and
+hand their shards back if they are closed out; with --drain they finish them.
+
+  longhaul job link
+  longhaul job link . node.example --rate 1Gbit/s --movers 4
+  longhaul job link 3 --calendar 'in UTC: 2026-12-01 06:00 to 2026-12-02 18:00 closed'
+  longhaul job link 3 --close";
+
 /// Beneath the options of `job run`.
 pub(super) const JOB_RUN: &str = "\
 SIGTERM and SIGINT hand back in order what is being moved (exit 143, 130). A mover that is killed loses nothing: its

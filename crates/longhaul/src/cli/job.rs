@@ -49,6 +49,10 @@ pub enum JobVerb {
     Cancel(JobCampaignArgs),
     /// Try files again that were given up
     Retry(JobRetryArgs),
+    /// Change the priority, weight, deadline, hours and retry rules of a campaign; without options,
+    /// tell them
+    #[command(after_help = help::JOB_SET)]
+    Set(JobSetArgs),
     /// List the files that failed, and how each did
     #[command(after_help = help::JOB_REPORT)]
     Report(JobCampaignArgs),
@@ -56,7 +60,13 @@ pub enum JobVerb {
     /// the sites
     #[command(after_help = help::JOB_SITE)]
     Site(JobSiteArgs),
+    /// Bound the movers and the rate of a link, give it hours, or close it; without options, tell
+    /// the rules of links
+    #[command(override_usage = "longhaul job link [OPTIONS] [LINK | FROM TO]")]
+    #[command(after_help = help::JOB_LINK)]
+    Link(JobLinkArgs),
     /// Move shards: the mover
+    #[command(visible_alias = "mover")]
     #[command(after_help = help::JOB_RUN)]
     Run(JobRunArgs),
     /// Read back what a campaign has delivered to this host, and tell what is lost, changed or
@@ -219,6 +229,69 @@ pub struct JobSiteArgs {
     /// Movers that may read from the site at a time, likewise
     #[arg(long, value_name = "N", requires = "name")]
     pub movers_out: Option<OsString>,
+    /// The queue.
+    #[command(flatten)]
+    pub queue: JobQueueArgs,
+}
+
+/// The arguments of `job set`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobSetArgs {
+    /// From 0 to 9; campaigns of a higher one go first [default: as before]
+    #[arg(long, value_name = "N")]
+    pub priority: Option<OsString>,
+    /// Its share among campaigns of one priority, from 1 to 1000 [default: as before]
+    #[arg(long, value_name = "N")]
+    pub weight: Option<OsString>,
+    /// The time at which it should be done, as 2026-12-24T18:00:00Z, or from now, as 36h or 10d;
+    /// 'none': it has none [default: as before]
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<OsString>,
+    /// When it may move, and how fast: 'in Europe/Zurich: nights 8 Gbit/s, days 1 Gbit/s'; 'none':
+    /// always [default: as before]
+    #[arg(long, value_name = "HOURS")]
+    pub calendar: Option<OsString>,
+    /// How often files with a fault are tried, as changed=5,not-found=2, in place of all rules that
+    /// it has; 'none': 3 where the fault may pass, else 1 [default: as before]
+    #[arg(long, value_name = "RULES")]
+    pub retry_rules: Option<OsString>,
+    /// The campaign.
+    #[command(flatten)]
+    pub campaign: JobCampaignArgs,
+}
+
+/// The arguments of `job link`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct JobLinkArgs {
+    /// The link, by its number; or the host that it is read from, as HOST[:PORT], or '.' for the
+    /// hosts of movers
+    #[arg(value_name = "LINK|FROM")]
+    pub link: Option<OsString>,
+    /// The host that it is written to, likewise
+    #[arg(value_name = "TO", requires = "link")]
+    pub to: Option<OsString>,
+    /// Movers that may use it at a time, 1 to 10000 [default: as before, and 8 of a new one]
+    #[arg(long, value_name = "N", requires = "link")]
+    pub movers: Option<OsString>,
+    /// Bytes or bits a second of all its movers together: 200MB/s, 1Gbit/s; 'none': no limit
+    /// [default: as before]
+    #[arg(long, value_name = "RATE", requires = "link")]
+    pub rate: Option<OsString>,
+    /// Its hours and maintenance windows: 'in UTC: 2026-12-01 06:00 to 2026-12-02 18:00 closed';
+    /// 'none': always open [default: as before]
+    #[arg(long, value_name = "HOURS", requires = "link")]
+    pub calendar: Option<OsString>,
+    /// Have it used, and forget its failures
+    #[arg(long, requires = "link", conflicts_with_all = ["drain", "close"])]
+    pub open: bool,
+    /// Have movers finish the shards that they hold, and begin no other
+    #[arg(long, requires = "link", conflicts_with = "close")]
+    pub drain: bool,
+    /// Have movers hand back the shards that they hold, and begin no other
+    #[arg(long, requires = "link")]
+    pub close: bool,
     /// The queue.
     #[command(flatten)]
     pub queue: JobQueueArgs,

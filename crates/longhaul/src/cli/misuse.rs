@@ -45,8 +45,12 @@ fn unknown_option(argument: &str, command: Option<&str>, similar: &[String]) -> 
 }
 
 fn unknown_command(name: &str, command: Option<&str>, similar: &[String]) -> (String, String) {
-    // If a command does not exist, the first word is its name.
-    let above = command.filter(|command| *command != name);
+    // A command that does not exist may be the first word, or the second one.
+    let beside = |command: &str| {
+        let above = command.strip_suffix(name).filter(|above| above.is_empty() || above.ends_with(' '));
+        above.map_or_else(|| command.to_owned(), |above| above.trim_end().to_owned())
+    };
+    let above = command.map(beside).filter(|above| !above.is_empty());
     let longhaul = above.map_or_else(|| "longhaul".to_owned(), |command| format!("longhaul {command}"));
     let hint = match likely(name, similar) {
         Some(meant) => format!("did you mean '{longhaul} {meant}'?"),
@@ -121,10 +125,26 @@ mod tests {
     /// Message and hint of a line that does not parse.
     fn said(line: &[&str]) -> String {
         let error = Cli::try_parse_from(["longhaul"].iter().chain(line)).unwrap_err();
-        match explain(&error, line.first().copied()) {
+        words(explain(&error, line.first().copied()))
+    }
+
+    fn words(error: Error) -> String {
+        match error {
             Error::CommandLine { message, hint } => format!("{message} / {hint}"),
             other => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn options_that_an_owner_has_signed_are_no_rules_that_can_be_set() {
+        for option in ["--rate", "--exclude", "--as-dataset"] {
+            let error = Cli::try_parse_from(["longhaul", "job", "set", "atlas", option, "x"]).unwrap_err();
+            let said = words(explain(&error, Some("job set")));
+            assert!(said.starts_with(&format!("job set has no option {option}: its owner has signed")), "{said}");
+        }
+        let error = Cli::try_parse_from(["longhaul", "job", "frobnicate"]).unwrap_err();
+        let said = words(explain(&error, Some("job frobnicate")));
+        assert!(said.starts_with("there is no command 'longhaul job frobnicate'"), "{said}");
     }
 
     #[test]

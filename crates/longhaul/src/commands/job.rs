@@ -3,18 +3,21 @@
 //! `add` makes a campaign of locations and options, of which `keys_kept` keeps the keys, `plan`
 //! lists its files, `shared` takes those of a family's other members, `members` are the campaigns
 //! that a name stands for, `look` tells of it, `follow` waits for it, `steer` holds, releases,
-//! cancels and retries it, `site` bounds the movers at its hosts, `run` moves its shards, `verify`
-//! reads back what it delivered, and copies bad files anew as `mend` has understood it. In: parsed
-//! arguments. Out: rows of the queue and lines of `output`. The rules are `longhaul-jobs`; nothing
-//! here decides which shard is next.
+//! cancels and retries it, `rules` changes the rules by which it goes, `site` bounds the movers at
+//! its hosts and `link` those between them, `run` moves its shards, `verify` reads back what it
+//! delivered, and copies bad files anew as `mend` has understood it.
+//! In: parsed arguments. Out: rows of the queue and lines of `output`. The rules are
+//! `longhaul-jobs`; nothing here decides which shard is next.
 
 mod add;
 mod follow;
 pub(super) mod keys_kept;
+mod link;
 mod look;
 mod members;
 mod mend;
 mod plan;
+mod rules;
 mod run;
 mod shared;
 mod site;
@@ -65,7 +68,9 @@ pub(super) fn run(verb: &JobVerb, context: Context) -> Result<Exit, Error> {
         JobVerb::Release(args) => steer::steer(args, steer::Step::Release, context, &mut telling),
         JobVerb::Cancel(args) => steer::steer(args, steer::Step::Cancel, context, &mut telling),
         JobVerb::Retry(args) => steer::retry_faults(args, context, &mut telling),
+        JobVerb::Set(args) => rules::set(args, context, &mut telling),
         JobVerb::Site(args) => site::site(args, context, &mut telling),
+        JobVerb::Link(args) => link::link(args, context, &mut telling),
         JobVerb::Run(args) => {
             return Ok(run::run(args, &layers, talk, context, telling)
                 .unwrap_or_else(|error| output::refuse(talk.json, error)));
@@ -98,7 +103,9 @@ fn talk_of(verb: &JobVerb) -> &TalkOptions {
         JobVerb::Wait(args) => &args.campaign.queue.talk,
         JobVerb::Watch(args) => &args.campaign.queue.talk,
         JobVerb::Retry(args) => &args.campaign.queue.talk,
+        JobVerb::Set(args) => &args.campaign.queue.talk,
         JobVerb::Site(args) => &args.queue.talk,
+        JobVerb::Link(args) => &args.queue.talk,
         JobVerb::Run(args) => &args.queue.talk,
         JobVerb::Verify(args) => &args.campaign.queue.talk,
     }

@@ -1,29 +1,32 @@
 //! Tells what there is about campaigns: what they are, what is left of them, which files failed.
 //!
 //! In: rows and figures of the queue. Out: lines or events on standard output, notes on standard
-//! error, and the exit code. `bodies` declares the fields of the events, `verification` tells what
-//! was read back, `family` sums campaigns up that one name stands for. Decides nothing of the
-//! queue.
+//! error, and the exit code. `bodies` declares the fields of the events, `links` tells links and
+//! sites, `verification` what was read back, `family` sums campaigns up that one name stands for.
+//! Decides nothing of the queue.
 
 mod bodies;
 mod commit;
 mod family;
+mod links;
 mod verification;
 
 use std::io::{self, Write};
 use std::time::Instant;
 
 use longhaul_core::{ByteCount, Escaped, Fault, FaultCode, Mtime};
+use longhaul_jobs::queue::Granted;
 use longhaul_jobs::{
     Amount, Campaign, CampaignState, Delivery, FailedFile, FaultState, Fence, Hold, HookWish, Left, LinkState, Micros,
-    Notice, OmittedName, Shard, ShardState, Site, TimeLeft,
+    Notice, OmittedName, Shard, ShardState, TimeLeft,
 };
 
 use self::bodies::{
     JobAmountBody, JobCampaignBody, JobFaultBody, JobFaultSumBody, JobHeldBody, JobHookBody, JobLeftBody, JobLinkBody,
-    JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSiteBody, JobSummaryBody,
+    JobOmittedBody, JobPartBody, JobPlannedBody, JobRulesBody, JobShardBody, JobSummaryBody,
 };
 use self::commit::Retried;
+use self::links::{wait_word, wait_words};
 pub use self::verification::VerifyTold;
 use super::events::{JsonLines, millis, name};
 use super::human::{Talker, clean, without_numbers};
@@ -187,21 +190,6 @@ impl<W: Write> JobTelling<W> {
         self.event(|lines| lines.say("job_campaign", body));
     }
 
-    /// Tells sites, with the names of the hosts of each.
-    pub fn sites(&mut self, all: &[(Site, Vec<String>)]) {
-        for (site, hosts) in all {
-            let Site { name, movers_in, movers_out, .. } = site;
-            if self.json {
-                let hosts = hosts.iter().map(String::as_str).collect();
-                let body = JobSiteBody { name, movers_in: *movers_in, movers_out: *movers_out, hosts };
-                self.event(|lines| lines.say("job_site", body));
-                continue;
-            }
-            let hosts = if hosts.is_empty() { String::new() } else { format!("; its hosts: {}", hosts.join(", ")) };
-            self.line(&format!("{name}: {movers_in} movers in, {movers_out} out{hosts}"));
-        }
-    }
-
     /// Tells that a campaign was planned.
     pub fn planned(&mut self, name: &str, shards: u64, total: Amount, omitted: u64) {
         if omitted > 0 {
@@ -260,6 +248,7 @@ impl<W: Write> JobTelling<W> {
         for link in &left.links {
             let (state, fault) = link_state(link.state);
             let why = fault.map(|code| format!(" ({code})")).unwrap_or_default();
+            let why = link.waits.map_or(why, |wait| format!(" ({})", wait_words(wait)));
             let rate = units::rate(link.rate as f64);
             self.pair("link", &format!("{}: {state}{why}, {} left, {rate}", link.link.0, amount(link.left)));
         }
@@ -331,7 +320,8 @@ impl<W: Write> JobTelling<W> {
     }
 
     /// Tells a shard that was claimed, or that a mover ended with.
-    pub fn shard(&mut self, campaign: &str, shard: &Shard, end: Option<&ShardToldEnd>) {
+    pub fn shard(&mut self, granted: &Granted, end: Option<&ShardToldEnd>) {
+        let (campaign, shard) = (&*granted.campaign.name, &granted.shard);
         let (state, files_failed, bytes_moved) = match end {
             None => ("claimed", 0, 0),
             Some(end) => (end.state.map_or("gone", shard_state), end.files_failed, end.bytes_moved),
@@ -350,6 +340,7 @@ impl<W: Write> JobTelling<W> {
                 bytes,
                 files_failed,
                 bytes_moved,
+                limit_bytes_per_s: granted.rate,
             };
             return self.event(|lines| lines.say("job_shard", body));
         }
@@ -418,7 +409,8 @@ pub fn exit_of_campaign(campaign: &Campaign, left: &Left) -> Exit {
 fn left_body<'a>(campaign: &'a Campaign, left: &Left) -> JobLeftBody<'a> {
     let links = left.links.iter().map(|link| {
         let (state, fault) = link_state(link.state);
-        JobLinkBody { link: link.link.0, state, fault, left: link.left.into(), bytes_per_s: link.rate }
+        let (left, waits) = (link.left.into(), link.waits.map(wait_word));
+        JobLinkBody { link: link.link.0, state, fault, left, bytes_per_s: link.rate, waits }
     });
     let faults = left.faults.iter().map(|fault| JobFaultSumBody {
         code: fault.code.name(),

@@ -12,7 +12,7 @@ use super::source::{Part, Shape, shapes};
 /// fields.
 type Event = (&'static str, Option<&'static str>, &'static str);
 
-const EVENTS: [Event; 73] = [
+const EVENTS: [Event; 74] = [
     ("start", None, "StartBody"),
     ("progress", None, "ProgressBody"),
     ("file", None, "FileBody"),
@@ -58,6 +58,7 @@ const EVENTS: [Event; 73] = [
     ("job_omitted", None, "JobOmittedBody"),
     ("job_fault", None, "JobFaultBody"),
     ("job_site", None, "JobSiteBody"),
+    ("job_link", None, "JobLinkRulesBody"),
     ("job_shard", None, "JobShardBody"),
     ("job_bad_file", None, "JobBadFileBody"),
     ("job_mended", None, "JobMendedBody"),

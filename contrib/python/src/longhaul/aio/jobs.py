@@ -6,12 +6,12 @@ while it awaits an answer ends the program that was asked. Must not know how a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, AsyncGenerator, Iterable, List, Mapping, Optional, Sequence, Union
 
 from .. import _jobs, _options, jobs
-from .._events import JobCampaign, JobLeft, JobPart, JobPlanned, JobSite, JobSummary
-from .._jobs import CampaignName, Command, Mover, Report, Shown, T, Verification
-from .._options import CampaignOptions, Location, PartsOptions, Rate, Size, Time, TrustOptions
+from .._events import JobCampaign, JobLeft, JobLinkRules, JobPart, JobPlanned, JobSite, JobSummary
+from .._jobs import CampaignName, Command, LinkName, Mover, Report, Shown, T, Verification
+from .._options import CampaignOptions, Deadline, Location, PartsOptions, Rate, Size, Time, TrustOptions
 from ..jobs import Sources
 from . import AsyncRun
 
@@ -163,6 +163,44 @@ async def site(
 async def sites(*, queue: Optional[Location] = None) -> List[JobSite]:
     """Lists the sites, as `longhaul.jobs.sites`."""
     return await _answer(_jobs.sites(queue))
+
+
+async def set(
+    campaign: CampaignName,
+    *,
+    priority: Optional[int] = None,
+    weight: Optional[int] = None,
+    deadline: Optional[Deadline] = None,
+    calendar: Optional[str] = None,
+    retry_rules: Union[str, Mapping[str, int], None] = None,
+    queue: Optional[Location] = None,
+) -> JobCampaign:
+    """Changes rules of a campaign, as `longhaul.jobs.set`."""
+    order = {"priority": priority, "weight": weight, "deadline": deadline}
+    rules = {"calendar": calendar, "retry_rules": retry_rules, "queue": queue}
+    return await _answer(_jobs.set_rules(campaign, {**order, **rules}))
+
+
+async def link(
+    name: LinkName,
+    *,
+    movers: Optional[int] = None,
+    rate: Optional[Rate] = None,
+    calendar: Optional[str] = None,
+    open: bool = False,
+    drain: bool = False,
+    close: bool = False,
+    queue: Optional[Location] = None,
+) -> JobLinkRules:
+    """Sets the rules of a link, as `longhaul.jobs.link`."""
+    rules = {"movers": movers, "rate": rate, "calendar": calendar}
+    state = {"open": open, "drain": drain, "close": close}
+    return await _answer(_jobs.link(name, {**rules, **state, "queue": queue}))
+
+
+async def links(*, queue: Optional[Location] = None) -> List[JobLinkRules]:
+    """Lists the links, as `longhaul.jobs.links`."""
+    return await _answer(_jobs.links(queue))
 
 
 async def verify(

@@ -107,23 +107,17 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     let keys = keys_kept::kept(&settings.keys)?;
     let identity = keys.identity.clone();
     let specs = specs(args, &settings, layers)?;
-    let number = |name, flag: &Option<OsString>, most| parsed(name, flag, |text| whole(text, most));
-    let priority = number("priority", &args.priority, 9)?.map(|n| u8::try_from(n).ok().and_then(Priority::new));
-    let weight = number("weight", &args.weight, 1000)?.map(|n| u16::try_from(n).ok().and_then(Weight::new));
-    if weight == Some(None) {
-        return Err(flawed("weight", Flaw::Form { given: "0".to_owned(), form: "a number from 1 to 1000" }));
-    }
     let name = args.name.clone().map_or_else(|| random().map(|bytes| named_by(&bytes)), Ok)?;
     if name.is_empty() {
         return Err(queue_failed(JobsError::BadName(name)));
     }
     refuse_member_name(&name)?;
     let rules = NewCampaign {
-        priority: priority.flatten().unwrap_or_default(),
-        weight: weight.flatten().unwrap_or_default(),
-        deadline: parsed("deadline", &args.deadline, deadline)?,
-        calendar: parsed("calendar", &args.calendar, |text| Ok(text.parse::<Calendar>()?))?.unwrap_or_default(),
-        retry: parsed("retry-rules", &args.retry_rules, |text| Ok(text.parse::<RetryRules>()?))?.unwrap_or_default(),
+        priority: priority(&args.priority)?.unwrap_or_default(),
+        weight: weight(&args.weight)?.unwrap_or_default(),
+        deadline: deadline(&args.deadline)?,
+        calendar: calendar(&args.calendar)?.unwrap_or_default(),
+        retry: retry_rules(&args.retry_rules)?.unwrap_or_default(),
         hooks: hooks(&args.hook)?,
         ..NewCampaign::default()
     };
@@ -317,8 +311,37 @@ fn whole(text: &str, most: u64) -> Result<u64, Flaw> {
     })
 }
 
+/// The value of `--priority`.
+pub(super) fn priority(flag: &Option<OsString>) -> Result<Option<Priority>, Error> {
+    let number = parsed("priority", flag, |text| whole(text, 9))?;
+    Ok(number.and_then(|number| u8::try_from(number).ok()).and_then(Priority::new))
+}
+
+/// The value of `--weight`.
+pub(super) fn weight(flag: &Option<OsString>) -> Result<Option<Weight>, Error> {
+    parsed("weight", flag, |text| {
+        let weight = u16::try_from(whole(text, 1000)?).ok().and_then(Weight::new);
+        weight.ok_or_else(|| Flaw::Form { given: text.to_owned(), form: "a number from 1 to 1000" })
+    })
+}
+
+/// The value of `--deadline`.
+pub(super) fn deadline(flag: &Option<OsString>) -> Result<Option<Micros>, Error> {
+    parsed("deadline", flag, time_of_deadline)
+}
+
+/// The value of `--calendar`.
+pub(super) fn calendar(flag: &Option<OsString>) -> Result<Option<Calendar>, Error> {
+    parsed("calendar", flag, |text| Ok(text.parse::<Calendar>()?))
+}
+
+/// The value of `--retry-rules`.
+pub(super) fn retry_rules(flag: &Option<OsString>) -> Result<Option<RetryRules>, Error> {
+    parsed("retry-rules", flag, |text| Ok(text.parse::<RetryRules>()?))
+}
+
 /// Reads a deadline: a point of time, or a time from now.
-fn deadline(text: &str) -> Result<Micros, Flaw> {
+fn time_of_deadline(text: &str) -> Result<Micros, Flaw> {
     let form = "a point of time as 2026-12-24T18:00:00Z, or a time from now as 36h or 10d";
     let flaw = || Flaw::Form { given: text.to_owned(), form };
     if let Ok(at) = text.parse::<Timestamp>() {
@@ -342,12 +365,12 @@ mod tests {
 
     #[test]
     fn a_deadline_is_a_point_of_time_or_a_time_from_now() {
-        assert_eq!(deadline("1970-01-01T00:01:00Z"), Ok(Micros(60_000_000)));
-        let (now, later) = (deadline("0").unwrap(), deadline("2h").unwrap());
+        assert_eq!(time_of_deadline("1970-01-01T00:01:00Z"), Ok(Micros(60_000_000)));
+        let (now, later) = (time_of_deadline("0").unwrap(), time_of_deadline("2h").unwrap());
         let hours = later.since(now).as_secs();
         assert!((7200..7210).contains(&hours), "{hours}");
         for text in ["", "soon", "2026-12-24", "1960-01-01T00:00:00Z"] {
-            assert!(matches!(deadline(text), Err(Flaw::Form { .. })), "{text}");
+            assert!(matches!(time_of_deadline(text), Err(Flaw::Form { .. })), "{text}");
         }
     }
 }

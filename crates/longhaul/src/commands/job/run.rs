@@ -240,7 +240,7 @@ impl MoverTold {
 impl MoverObserver for MoverTold {
     fn shard_begins(&self, granted: &Granted) {
         if let Some(telling) = &mut *self.telling() {
-            telling.shard(&granted.campaign.name, &granted.shard, None);
+            telling.shard(granted, None);
         }
     }
 
@@ -248,7 +248,7 @@ impl MoverObserver for MoverTold {
         if let Some(telling) = &mut *self.telling() {
             let ShardEnd { state, files_failed, bytes_moved, fence, unclaimed } = *end;
             let end = ShardToldEnd { state, files_failed, bytes_moved, fence, unclaimed };
-            telling.shard(&granted.campaign.name, &granted.shard, Some(&end));
+            telling.shard(granted, Some(&end));
         }
     }
 

@@ -95,10 +95,11 @@ fn site_name(text: &str) -> String {
     parsed.map_or_else(|| text.to_owned(), |(host, port)| host_port(&host, port))
 }
 
-fn movers(text: &str) -> Result<NonZero<u32>, Flaw> {
+/// The movers of a site or a link.
+pub(super) fn movers(text: &str) -> Result<NonZero<u32>, Flaw> {
     let number = text.parse().ok().filter(|number| *number <= SITE_MOVERS_MAX).and_then(NonZero::new);
     number.ok_or_else(|| Flaw::Number { given: text.to_owned(), least: 1, most: SITE_MOVERS_MAX })
 }
 
-/// Movers that a site may be given.
+/// Movers that a site or a link may be given.
 const SITE_MOVERS_MAX: u32 = 10_000;

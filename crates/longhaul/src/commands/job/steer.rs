@@ -62,7 +62,7 @@ pub(super) fn steer(
     Ok(())
 }
 
-fn is_over(campaign: &Campaign) -> bool {
+pub(super) fn is_over(campaign: &Campaign) -> bool {
     matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled)
 }
 

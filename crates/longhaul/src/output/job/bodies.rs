@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::events::Name;
 
-/// A campaign, of `job add`, `ls`, `show`, `hold`, `release` and `cancel`.
+/// A campaign, of `job add`, `ls`, `show`, `set`, `hold`, `release` and `cancel`.
 #[derive(Serialize)]
 pub(super) struct JobCampaignBody<'a> {
     /// Its number.
@@ -67,6 +67,34 @@ pub(super) struct JobSiteBody<'a> {
     pub(super) movers_out: u32,
     /// The hosts that belong to it. Empty for a host.
     pub(super) hosts: Vec<&'a str>,
+}
+
+/// A link and its rules, of `job link`.
+#[derive(Serialize)]
+pub(super) struct JobLinkRulesBody<'a> {
+    /// Its number.
+    pub(super) link: u64,
+    /// The host that is read from, as HOST:PORT, or `this host` for those of movers.
+    pub(super) from: &'a str,
+    /// The host that is written to, likewise.
+    pub(super) to: &'a str,
+    /// `open`, `draining` or `closed`.
+    pub(super) state: &'static str,
+    /// The fault for which it closed itself. Null if it did not.
+    pub(super) fault: Option<&'static str>,
+    /// Movers that may use it at a time.
+    pub(super) movers: u32,
+    /// Movers that use it now.
+    pub(super) movers_busy: u32,
+    /// The rate that all of them may use together. Null: no limit.
+    pub(super) limit_bytes_per_s: Option<u64>,
+    /// Its hours and maintenance windows. Empty: always open.
+    pub(super) calendar: &'a str,
+    /// The rate that limit and hours allow now: 0 if its hours are closed. Null: no limit.
+    pub(super) now_bytes_per_s: Option<u64>,
+    /// The reason for which nothing begins on it now, though it is open: `link-hours` (its calendar
+    /// is closed) or `pause` (behind a failure). Null if there is none.
+    pub(super) waits: Option<&'static str>,
 }
 
 /// Files and their bytes.
@@ -161,6 +189,10 @@ pub(super) struct JobLinkBody {
     pub(super) left: JobAmountBody,
     /// Its rate in the last minute, of all campaigns together.
     pub(super) bytes_per_s: u64,
+    /// The reason for which nothing of the campaign begins on it now, though it is open:
+    /// `link-hours` (the link's calendar is closed), `campaign-hours` (the campaign's is) or
+    /// `pause` (behind a failure). Null if there is none.
+    pub(super) waits: Option<&'static str>,
 }
 
 /// Files that failed with one fault.
@@ -264,6 +296,9 @@ pub(super) struct JobShardBody<'a> {
     pub(super) files_failed: u64,
     /// Bytes that became durable in this claim.
     pub(super) bytes_moved: u64,
+    /// The mover's part of the rate of link and campaign when it claimed the shard. Null: there was
+    /// no limit but that of the campaign's own transfers.
+    pub(super) limit_bytes_per_s: Option<u64>,
 }
 
 /// A file that `job verify` found bad.
