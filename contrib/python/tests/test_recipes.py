@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Set
 
 import pytest
 import yaml
-from conftest import REPOSITORY, Daemon
+from conftest import REPOSITORY
 
 import longhaul
 
@@ -125,7 +125,7 @@ def test_pods_are_movers_of_one_host_with_a_grace_and_without_privileges() -> No
         assert all(place.startswith(mounts["state"] + "/") for place in places.values())
 
 
-def test_a_fleet_has_a_queue_in_a_database_whose_password_is_a_secret(daemon: Daemon) -> None:
+def test_a_fleet_has_a_queue_in_a_database_whose_password_is_a_secret(tmp_path: Path) -> None:
     (fleet,) = (one for one in _documents() if one["kind"] == "StatefulSet")
     pod, (mover, _) = fleet["spec"]["template"]["spec"], _pods()
     labels = fleet["spec"]["template"]["metadata"]["labels"]
@@ -134,7 +134,10 @@ def test_a_fleet_has_a_queue_in_a_database_whose_password_is_a_secret(daemon: Da
     assert [pod[name] for name in same] == [mover[name] for name in same]
     (container,) = pod["containers"]
     assert container["securityContext"] == mover["containers"][0]["securityContext"]
-    words = [daemon.key if word == "lhk1:OWNERKEY" else word for word in container["args"]]
+    made = [longhaul.find_binary(), "key", "generate", "--identity", tmp_path / "owner"]
+    environment = {name: value for name, value in os.environ.items() if name != "LONGHAUL_QUEUE"}
+    owner = subprocess.run(made, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+    words = [owner if word == "lhk1:OWNERKEY" else word for word in container["args"]]
     assert words != container["args"] and _is_command_of_the_program(words)
     secrets = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in container["env"] if "valueFrom" in entry}
     assert set(secrets) == {"LONGHAUL_QUEUE", "PGPASSWORD"}
