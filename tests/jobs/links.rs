@@ -10,7 +10,7 @@ use crate::fixture::tree::{self, Tree};
 use crate::fixture::{Host, Site, files};
 
 /// The times that the queue's one link failed in a row, and whether it pauses.
-fn failures(host: &Host) -> (u64, bool) {
+fn failures(host: &Host) -> (i64, bool) {
     let rows = rusqlite::Connection::open(queue(host)).unwrap();
     let of = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)? > 0));
     rows.query_row("SELECT failures, pause_until FROM link", [], of).unwrap()
