@@ -3,7 +3,7 @@
 //! In: statements that both understand. Out: the numbers that they give. Must not know what they
 //! are for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::fixture::postgres::Postgres;
@@ -66,9 +66,7 @@ impl FleetQueue {
                 let rows = opened(path);
                 let mut asked = rows.prepare(query).unwrap();
                 let columns = 0..asked.column_count();
-                let numbers = |row: &rusqlite::Row<'_>| {
-                    columns.clone().map(|at| Ok(row.get::<_, i64>(at)?.try_into().unwrap())).collect()
-                };
+                let numbers = |row: &rusqlite::Row<'_>| columns.clone().map(|at| number(row, at)).collect();
                 let rows: rusqlite::Result<Vec<Vec<u64>>> = asked.query_map([], numbers).unwrap().collect();
                 rows.unwrap()
             }
@@ -86,7 +84,11 @@ fn in_schema(statements: &str) -> String {
     format!("SET search_path TO longhaul; {statements}")
 }
 
-fn opened(path: &std::path::Path) -> rusqlite::Connection {
+fn number(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(at)?).unwrap())
+}
+
+fn opened(path: &Path) -> rusqlite::Connection {
     let rows = rusqlite::Connection::open(path).unwrap();
     rows.busy_timeout(FILE_PATIENCE).unwrap();
     rows

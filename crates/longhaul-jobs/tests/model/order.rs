@@ -205,6 +205,11 @@ impl OrderWorld {
             }
             None => {
                 let id = self.campaigns[self.rng.index(self.campaigns.len())];
+                // One that alone is of its priority is behind nobody when it comes back, and those
+                // that joined meanwhile are behind it.
+                if self.kind == OrderKind::Plain && !self.has_peer(id)? {
+                    return Ok(());
+                }
                 self.store.transact(|rows| hold(rows, id))?;
                 self.held = Some(id);
                 id
@@ -212,6 +217,13 @@ impl OrderWorld {
         };
         self.pairs.retain(|(_, one, two), _| *one != id && *two != id);
         Ok(())
+    }
+
+    /// Whether another campaign of a campaign's priority waits beside it.
+    fn has_peer(&mut self, id: CampaignId) -> Result<bool, JobsError> {
+        let campaigns = self.store.transact(|rows| rows.campaigns())?;
+        let own = campaigns.iter().find(|campaign| campaign.id == id).map(|campaign| campaign.priority);
+        Ok(campaigns.iter().any(|other| other.id != id && Some(other.priority) == own))
     }
 
     /// A transaction of the rules.

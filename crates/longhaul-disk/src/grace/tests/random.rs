@@ -227,7 +227,8 @@ impl RemovalWorld {
         let (at, is_dir) = (self.top.path().join(name), found.facts.kind == NameKind::Dir);
         let remove = || if is_dir { fs::remove_dir_all(&at) } else { fs::remove_file(&at) }.expect("removed");
         let file = || fs::File::options().append(true).open(&at).expect("opened");
-        let aside = self.top.path().join(self.fresh());
+        let aside = self.fresh();
+        let aside = self.top.path().join(aside);
         match self.random.below(9) {
             0 if found.facts.kind == NameKind::File => file().write_all(b"more").expect("written"),
             1 if found.facts.kind == NameKind::File => {
