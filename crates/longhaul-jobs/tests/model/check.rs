@@ -9,7 +9,7 @@ use longhaul_core::FaultCode;
 use longhaul_jobs::left::left;
 use longhaul_jobs::queue::Granted;
 use longhaul_jobs::{
-    CampaignId, Due, FaultState, Fence, Hold, PermitPlace, ShardId, ShardKind, ShardState, Store, TimeLeft,
+    CampaignId, Due, FaultState, Fence, Hold, PermitPlace, Shard, ShardId, ShardKind, ShardState, Store, TimeLeft,
 };
 
 use crate::world::{World, path_of};
@@ -72,10 +72,11 @@ impl World {
     /// higher rate than its link has.
     pub(crate) fn check_claim(&mut self, granted: &Granted) {
         let shard = &granted.shard;
-        let of_link = self.store.all_shards().filter(|other| other.link == shard.link);
-        let mut ready = of_link.filter(|other| other.state == ShardState::Ready);
-        let earlier =
-            ready.find(|other| (other.turn.rank, other.id) < (shard.turn.rank, shard.id)).map(|other| other.id);
+        let is_earlier = |other: &&Shard| {
+            let is_ready = other.link == shard.link && other.state == ShardState::Ready;
+            is_ready && (other.turn.rank, other.id) < (shard.turn.rank, shard.id)
+        };
+        let earlier = self.store.all_shards().find(is_earlier).map(|other| other.id);
         if let Some(other) = earlier {
             self.breaks(format!("{:?} was claimed, and {other:?} was ready before it", shard.id));
         }

@@ -26,7 +26,7 @@ use world::{Tally, play};
 const SEEDS: u64 = 10_000;
 /// Seeds within which a planted bug has to be found.
 const MUTANT_SEEDS: u64 = 4000;
-/// Of the worlds of order, each of which has hundreds of shards, one is played for so many seeds.
+/// Seeds for each of which one world of order is played: those have hundreds of shards.
 const ORDER_EVERY: u64 = 25;
 /// Worlds of order within which a planted bug has to be found.
 const ORDER_MUTANT_SEEDS: u64 = 200;

@@ -75,7 +75,7 @@ pub(crate) enum Mutant {
 }
 
 impl Mutant {
-    /// Those that break a promise of the worlds in which everything goes wrong.
+    /// The bugs that break a promise of the worlds in which everything goes wrong.
     pub(crate) const ALL: [Mutant; 29] = [
         Mutant::EqualFencePasses,
         Mutant::KeptNotDurable,
@@ -108,7 +108,7 @@ impl Mutant {
         Mutant::LaterReadyFirst,
     ];
 
-    /// Those that break a promise of the worlds in which campaigns are put in order.
+    /// The bugs that break a promise of the worlds in which campaigns are put in order.
     pub(crate) const OF_ORDER: [Mutant; 7] = [
         Mutant::CampaignHoursForgotten,
         Mutant::LinkHoursForgotten,

@@ -23,7 +23,7 @@ const GRANT_HOUR: u64 = 3600;
 /// A bug that a world has: the daemon is asked in a way in which it cannot see what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantBug {
-    /// Whoever shows a grant is taken for its holder.
+    /// Each key that shows a grant is taken for its holder.
     AnyHolder,
     /// A grant is judged as if it had just begun.
     AnyTime,
