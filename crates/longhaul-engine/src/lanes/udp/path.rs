@@ -394,8 +394,53 @@ mod tests {
         }
     }
 
+    /// Plays a line of 20 MB/s whose queue fills when the path takes more, and gives what it told.
+    fn told_on_a_full_line(path: &UdpPath, pacer: &Pacer) -> Vec<Why> {
+        const LINE: u64 = 20_000_000;
+        let (start, mut counts, mut told) = (Instant::now(), Counts::default(), Vec::new());
+        for ms in (5..10_000).step_by(5) {
+            let rate = {
+                let mut guard = path.lock();
+                let state = guard.as_mut().expect("it has a lane");
+                // So much time passes.
+                state.began -= Duration::from_millis(5);
+                state.control.rate()
+            };
+            counts.packets += rate.min(LINE) / 200_000;
+            counts.bytes = counts.packets * 1000;
+            let queue = Duration::from_millis(if rate >= LINE { 8 } else { 0 });
+            let heard = UdpSample {
+                round_trip: Some(ROUND_TRIP + queue),
+                arrived_us: Some(ms * 1000),
+                delay: Some(queue.as_micros() as u16 / 100),
+                counts,
+                sent: counts.packets,
+                datagram_bytes: 1028,
+                ..sample(0, rate / 50)
+            };
+            path.observe(LaneId(1), &heard, UdpLaneLimit::Path, pacer);
+            told.extend(
+                path.take_steps(start + Duration::from_millis(u64::from(ms))).into_iter().map(|step| step.reason),
+            );
+        }
+        told
+    }
+
     #[test]
-    fn lanes_over_udp_tell_that_a_known_rate_is_tried_and_nothing_of_their_path_beside_lanes_over_tcp() {
+    fn lanes_over_udp_tell_that_their_path_is_full_and_nothing_of_it_beside_lanes_over_tcp() {
+        for beside in [0, 1] {
+            let (path, pacer) = (UdpPath::new(PathShare::Fair), Pacer::new(None));
+            path.begin(LaneId(1), ROUND_TRIP, &pacer);
+            path.set_beside(beside);
+            let told = told_on_a_full_line(&path, &pacer);
+            let is_full = told.iter().any(|why| matches!(why, Why::PathFull { .. }));
+            assert_eq!(is_full, beside == 0, "{beside} lanes over TCP beside it: {told:?}");
+            assert!(beside == 0 || told.is_empty(), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn lanes_over_udp_tell_that_a_known_rate_is_tried() {
         let known = KnownPath { rate: 100_000_000, round_trip: ROUND_TRIP };
         let past = PathPast::default().with_known(Some(known));
         let (path, pacer) = (UdpPath::new(PathShare::Fair).after(past), Pacer::new(None));
@@ -404,8 +449,6 @@ mod tests {
         path.begin(LaneId(1), ROUND_TRIP, &pacer);
         let told: Vec<_> = path.take_steps(now).into_iter().map(|step| step.reason).collect();
         assert_eq!(told, [Why::KnownRateTried { left: 100_000_000 }]);
-        path.set_beside(1);
-        assert!(path.take_steps(now + Duration::from_secs(10)).is_empty());
     }
 
     #[test]
