@@ -32,8 +32,7 @@ use crate::commands::Context;
 use crate::error::{Error, Flaw, Origin};
 use crate::jobs::mover::random;
 use crate::jobs::{
-    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_name, name_clash, refuse_member_name,
-    sign_campaign,
+    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_name, name_clash, refuse_name, sign_campaign,
 };
 use crate::keys;
 use crate::output::Talker;
@@ -111,7 +110,7 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     if name.is_empty() {
         return Err(queue_failed(JobsError::BadName(name)));
     }
-    refuse_member_name(&name)?;
+    refuse_name(&name, specs.len())?;
     let rules = NewCampaign {
         priority: priority(&args.priority)?.unwrap_or_default(),
         weight: weight(&args.weight)?.unwrap_or_default(),
