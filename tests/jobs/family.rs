@@ -171,17 +171,15 @@ fn a_name_is_that_of_one_campaign_or_of_one_family() {
     add("b", &["to"]).succeed();
     let refused = add("b", &["to", "also"]).fail(2);
     assert!(refused.stderr.contains("a campaign named 'b' already"), "{refused}");
-    for name in ["a/3", "c/1", "c/x/1"] {
-        let refused = add(name, &["to"]).fail(2);
-        assert!(refused.stderr.contains("in the family"), "{refused}");
-    }
+    let refused = add("a/3", &["to"]).fail(2);
+    assert!(refused.stderr.contains("in the family 'a'"), "{refused}");
     let refused = add("2026", &["to", "also"]).fail(2);
     assert!(refused.stderr.contains("reads as the number"), "{refused}");
     // Numbers at the end of names that are alike make no family.
-    add("c/2025", &["to"]).succeed();
-    add("c/2026", &["to"]).succeed();
+    add("c/1", &["to"]).succeed();
+    add("c/2", &["to"]).succeed();
     host.run(["job", "cancel", "c"]).fail(3);
-    let want = ["a/1", "a/2", "b", "c/2025", "c/2026"].map(|name| (name.to_owned(), "planning".to_owned()));
+    let want = ["a/1", "a/2", "b", "c/1", "c/2"].map(|name| (name.to_owned(), "planning".to_owned()));
     assert_eq!(states(&host), want);
     let shown = host.run(["job", "show", "--json", "b"]).succeed().events_of("job_campaign");
     let number = shown[0]["campaign"].to_string();
@@ -196,7 +194,7 @@ fn a_name_is_that_of_one_campaign_or_of_one_family() {
     assert_eq!(names(&host.run(["job", "show", "--json", &number]).succeed(), "job_campaign"), ["a"]);
     assert_eq!(
         states(&host),
-        [("a/1", "planning"), ("a/2", "planning"), ("a", "planning"), ("c/2025", "planning"), ("c/2026", "planning")]
+        [("a/1", "planning"), ("a/2", "planning"), ("a", "planning"), ("c/1", "planning"), ("c/2", "planning")]
             .map(|(name, state)| (name.to_owned(), state.to_owned())),
         "nothing was cancelled"
     );

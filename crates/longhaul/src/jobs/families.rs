@@ -3,12 +3,12 @@
 //!
 //! In: texts that users type for a campaign, and rows. Out: the campaigns that a text stands for. A
 //! family has no row of its own: it is told by the names of its members, `NAME/1`, `NAME/2` and so
-//! on, by their order in the queue and by their owner. Must not know the command line, nor the transfers.
+//! on, by their keys and by their owner. Must not know the command line, nor the transfers.
 
 use std::collections::BTreeSet;
 
 use longhaul_core::{Blame, Fault, FaultCode, PlainText};
-use longhaul_jobs::{Campaign, CampaignId, JobsError, Rows};
+use longhaul_jobs::{Campaign, CampaignId, CampaignKey, JobsError, Rows};
 
 /// The name of a member of a family, by its number from 1 on.
 pub fn member_name(family: &str, number: usize) -> String {
@@ -25,9 +25,9 @@ pub fn family_of(name: &str) -> Option<&str> {
 /// The members of the family of this name, in the order of their numbers. Empty if there is no such
 /// family.
 ///
-/// Names alone make none: its members are what one `job add` can have made, two or more that are
-/// numbered from 1 on without a gap, whose rows were added one behind the other by the same owner.
-/// Whatever else has such a name is a campaign by itself. Rows that make no sense are passed over.
+/// Names alone make none: its members are what one `job add` made, two or more that are numbered
+/// from 1 on without a gap, have keys of one family, and the same owner. Whatever else has such a
+/// name is a campaign by itself. Rows that make no sense are passed over.
 ///
 /// # Errors
 /// Those of the store.
@@ -48,7 +48,7 @@ fn members_among(rows: &mut dyn Rows, all: &[Campaign], family: &str) -> Result<
         let signer = signer(rows, next.id)?;
         match found.last() {
             None => owner = signer,
-            Some(last) if last.id.0.checked_add(1) == Some(next.id.0) && signer == owner => {}
+            Some(last) if tag_of(&last.key) == tag_of(&next.key) && signer == owner => {}
             Some(_) => break,
         }
         found.push(next.clone());
@@ -58,6 +58,22 @@ fn members_among(rows: &mut dyn Rows, all: &[Campaign], family: &str) -> Result<
     }
     Ok(found)
 }
+
+/// The key of a member of a family: bytes that all of its members have, and random ones of its own.
+pub fn member_key(family: [u8; FAMILY_BYTES], own: [u8; FAMILY_BYTES]) -> CampaignKey {
+    let mut key = [0; 2 * FAMILY_BYTES];
+    key[..FAMILY_BYTES].copy_from_slice(&family);
+    key[FAMILY_BYTES..].copy_from_slice(&own);
+    CampaignKey(key)
+}
+
+/// The bytes of a campaign's key that all members of its family have.
+fn tag_of(key: &CampaignKey) -> &[u8] {
+    &key.0[..FAMILY_BYTES]
+}
+
+/// The bytes of a key that are those of a family; as many are the member's own.
+pub const FAMILY_BYTES: usize = 8;
 
 /// The key of whoever is said to have signed a campaign. `None`: nobody, or its row makes no sense.
 fn signer(rows: &mut dyn Rows, id: CampaignId) -> Result<Option<[u8; 32]>, JobsError> {
@@ -138,17 +154,19 @@ pub fn campaigns_named(rows: &mut dyn Rows, text: &str) -> Result<Result<Vec<Cam
     }
 }
 
-/// Refuses a name that a user wishes for a campaign or a family, if it would be that of a member of
-/// a family.
+/// Refuses a name that a user wishes for a family of `count` campaigns, if it reads as a campaign's
+/// number. Any name may be that of one campaign.
 ///
 /// # Errors
 /// A usage fault.
-pub fn refuse_member_name(name: &str) -> Result<(), Fault> {
-    let Some(family) = family_of(name) else { return Ok(()) };
-    let (name, family) = (PlainText::from(name), PlainText::from(family));
-    let message = format_args!("'{name}' is the name of a campaign in the family '{family}', which 'job add' makes");
+pub fn refuse_number(name: &str, count: usize) -> Result<(), Fault> {
+    if count < 2 || !is_number(name) {
+        return Ok(());
+    }
+    let shown = PlainText::from(name);
+    let message = format_args!("'{shown}' reads as the number of a campaign, and cannot be the name of a family");
     let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
-    Err(fault.hint_in_words("give a name with --name that does not end in a slash and a number"))
+    Err(fault.hint_in_words("give a name with --name that has more than digits"))
 }
 
 /// The fault of a name that is wished for a campaign or a family of `count` campaigns, if it is
@@ -202,7 +220,7 @@ fn in_family(name: &str, family: &str) -> String {
 }
 
 /// The fault of a name that is wished for a campaign or a family of `count` campaigns, if it is
-/// that of a family already, if it could be that of a member of one, or if the new family would
+/// that of a family already, if it reads as that of a member of one, or if the new family would
 /// have the name of a campaign. Two campaigns of one name are refused by the queue itself.
 ///
 /// # Errors
@@ -210,17 +228,22 @@ fn in_family(name: &str, family: &str) -> String {
 pub fn name_clash(rows: &mut dyn Rows, name: &str, count: usize) -> Result<Option<Fault>, JobsError> {
     let all = rows.campaigns()?;
     let members = members_among(rows, &all, name)?;
-    let is_there = |name: &str| all.iter().any(|campaign| campaign.name == name);
     let shown = PlainText::from(name);
-    let message = match (members.first(), members.last(), family_of(name)) {
+    let family = match family_of(name) {
+        Some(family) if !members_among(rows, &all, family)?.is_empty() => Some(PlainText::from(family)),
+        _ => None,
+    };
+    let message = match (members.first(), members.last(), family) {
         (Some(first), Some(last), _) => {
             let (first, last) = (PlainText::from(first.name.as_str()), PlainText::from(last.name.as_str()));
             format!("there is a family of campaigns named '{shown}' already, from '{first}' to '{last}'")
         }
-        _ if count > 1 && is_there(name) => {
+        _ if count > 1 && all.iter().any(|campaign| campaign.name == name) => {
             format!("there is a campaign named '{shown}' already, so that no family of campaigns can have the name")
         }
-        (_, _, Some(family)) if is_there(&member_name(family, 1)) => in_family(name, family),
+        (_, _, Some(family)) => {
+            format!("'{shown}' is the name of a campaign in the family '{family}', which 'job add' makes")
+        }
         _ => return Ok(None),
     };
     let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
@@ -250,17 +273,17 @@ mod tests {
             ("7", None),
         ] {
             assert_eq!(family_of(name), family, "{name}");
-            let is_first = family.is_some() && name.ends_with("/1");
-            assert_eq!(refuse_name(name, 1).is_err(), is_first, "{name}");
         }
         assert_eq!(family_of(&member_name("a/b", 7)), Some("a/b"));
-        assert!(refuse_name("12", 2).is_err() && refuse_name("12", 1).is_ok() && refuse_name("a12", 2).is_ok());
+        assert!(refuse_number("12", 2).is_err() && refuse_number("12", 1).is_ok() && refuse_number("a12", 2).is_ok());
     }
 
-    fn queue(names: &[&str]) -> Memory {
+    /// A queue with campaigns of these names, in this order, each of the family of this tag.
+    fn queue(names: &[(&str, u8)]) -> Memory {
         let mut store = Memory::at(Micros(1_000_000));
-        for name in names {
-            let new = NewCampaign { name: (*name).to_owned(), ..NewCampaign::default() };
+        for (own, (name, tag)) in (1..).zip(names) {
+            let key = member_key([*tag; FAMILY_BYTES], [own; FAMILY_BYTES]);
+            let new = NewCampaign { key, name: (*name).to_owned(), ..NewCampaign::default() };
             store.transact(|rows| add_campaign(rows, &new)).unwrap();
         }
         store
@@ -282,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_text_is_a_campaigns_name_or_a_familys_or_a_number_and_never_two_of_them() {
-        let mut store = queue(&["a/1", "a/2", "3/1", "3/2", "b/1", "b/2", "b"]);
+        let mut store = queue(&[("a/1", 1), ("a/2", 1), ("3/1", 2), ("3/2", 2), ("b/1", 3), ("b/2", 3), ("b", 4)]);
         let mut named = |text: &str| found(&mut store, text);
         assert_eq!(named("a").unwrap(), ["a/1", "a/2"]);
         assert_eq!(named("a/2").unwrap(), ["a/2"]);
@@ -298,12 +321,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_one_command_can_have_added_is_a_family() {
-        let mut store = queue(&["cms/2025", "cms/2026", "run/1", "x", "run/2", "y/1", "y/2", "z", "y/3", "o/1"]);
+    fn only_what_one_command_has_added_is_a_family() {
+        let names = [("cms/2025", 1), ("cms/2026", 2), ("run/1", 3), ("run/2", 4), ("o/1", 5)];
+        let mut store = queue(&[&names[..], &[("y/1", 6), ("x", 7), ("y/2", 6), ("y/3", 8)]].concat());
         for text in ["cms", "run", "o"] {
             assert!(found(&mut store, text).unwrap().is_empty(), "{text}");
         }
-        assert_eq!(found(&mut store, "y").unwrap(), ["y/1", "y/2"], "the third was added later");
+        assert_eq!(found(&mut store, "y").unwrap(), ["y/1", "y/2"], "the third was added by itself");
         sign(&mut store, "y/2", [7; 32]);
         assert!(found(&mut store, "y").unwrap().is_empty(), "another owner's");
         sign(&mut store, "y/1", [7; 32]);
@@ -312,7 +336,7 @@ mod tests {
 
     #[test]
     fn neither_a_family_nor_a_campaign_hides_the_other_one() {
-        let mut store = queue(&["a/1", "a/2", "b"]);
+        let mut store = queue(&[("a/1", 1), ("a/2", 1), ("b", 2)]);
         let mut clash = |name: &str, count| store.transact(|rows| name_clash(rows, name, count)).unwrap();
         for count in [1, 2] {
             let fault = clash("a", count).unwrap();

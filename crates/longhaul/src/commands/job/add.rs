@@ -32,7 +32,8 @@ use crate::commands::Context;
 use crate::error::{Error, Flaw, Origin};
 use crate::jobs::mover::random;
 use crate::jobs::{
-    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_name, name_clash, refuse_name, sign_campaign,
+    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_key, member_name, name_clash, refuse_number,
+    sign_campaign,
 };
 use crate::keys;
 use crate::output::Talker;
@@ -110,7 +111,7 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     if name.is_empty() {
         return Err(queue_failed(JobsError::BadName(name)));
     }
-    refuse_name(&name, specs.len())?;
+    refuse_number(&name, specs.len())?;
     let rules = NewCampaign {
         priority: priority(&args.priority)?.unwrap_or_default(),
         weight: weight(&args.weight)?.unwrap_or_default(),
@@ -120,10 +121,13 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
         hooks: hooks(&args.hook)?,
         ..NewCampaign::default()
     };
-    let mut all = Vec::with_capacity(specs.len());
+    let (family, mut all) = (random()?, Vec::with_capacity(specs.len()));
     for (number, spec) in (1..).zip(&specs) {
-        let name = if specs.len() > 1 { member_name(&name, number) } else { name.clone() };
-        let (key, spec) = (CampaignKey(random()?), spec.clone().met_with(keys.clone()).encode()?);
+        let (key, name) = match specs.len() {
+            1 => (CampaignKey(random()?), name.clone()),
+            _ => (member_key(family, random()?), member_name(&name, number)),
+        };
+        let spec = spec.clone().met_with(keys.clone()).encode()?;
         all.push(NewCampaign { key, name, spec, ..rules.clone() });
     }
     Ok(AskedCampaigns { name, all, identity })
