@@ -170,56 +170,6 @@ pub fn refuse_number(name: &str, count: usize) -> Result<(), Fault> {
 }
 
 /// The fault of a name that is wished for a campaign or a family of `count` campaigns, if it is
-/// that of a family already, or if the new family would have the name of a campaign. Two campaigns
-/// of one name are refused by the queue itself.
-///
-/// # Errors
-/// Those of the store.
-pub fn name_clash(rows: &mut dyn Rows, name: &str, count: usize) -> Result<Option<Fault>, JobsError> {
-    let members = members(rows, name)?;
-    let shown = PlainText::from(name);
-    let message = match (members.first(), members.last()) {
-        (Some(first), Some(last)) => {
-            let (first, last) = (PlainText::from(first.name.as_str()), PlainText::from(last.name.as_str()));
-            format!("there is a family of campaigns named '{shown}' already, from '{first}' to '{last}'")
-        }
-        _ if count > 1 && rows.campaigns()?.iter().any(|campaign| campaign.name == name) => {
-            format!("there is a campaign named '{shown}' already, so that no family of campaigns can have the name")
-        }
-        _ => return Ok(None),
-    };
-    let fault = Fault::new(FaultCode::Usage, Blame::Local, message);
-    Ok(Some(fault.hint_in_words("nothing was added: give another name with --name")))
-}
-
-/// Refuses a name that a user wishes for a campaign, or for a family of `count` campaigns, if
-/// another family could come to be by it: one whose first member has the name, or one whose name
-/// reads as a campaign's number.
-///
-/// # Errors
-/// A usage fault.
-pub fn refuse_name(name: &str, count: usize) -> Result<(), Fault> {
-    let refuse = |message, hint| Err(Fault::new(FaultCode::Usage, Blame::Local, message).hint_in_words(hint));
-    let shown = PlainText::from(name);
-    if count > 1 && is_number(name) {
-        let message = format!("'{shown}' reads as the number of a campaign, and cannot be the name of a family");
-        return refuse(message, "give a name with --name that has more than digits");
-    }
-    match family_of(name) {
-        Some(family) if member_name(family, 1) == name => {
-            let message = in_family(name, family);
-            refuse(message, "give a name with --name that does not end in a slash and the number 1")
-        }
-        _ => Ok(()),
-    }
-}
-
-fn in_family(name: &str, family: &str) -> String {
-    let (name, family) = (PlainText::from(name), PlainText::from(family));
-    format!("'{name}' is the name of a campaign in the family '{family}', which 'job add' makes")
-}
-
-/// The fault of a name that is wished for a campaign or a family of `count` campaigns, if it is
 /// that of a family already, if it reads as that of a member of one, or if the new family would
 /// have the name of a campaign. Two campaigns of one name are refused by the queue itself.
 ///
@@ -322,8 +272,17 @@ mod tests {
 
     #[test]
     fn only_what_one_command_has_added_is_a_family() {
-        let names = [("cms/2025", 1), ("cms/2026", 2), ("run/1", 3), ("run/2", 4), ("o/1", 5)];
-        let mut store = queue(&[&names[..], &[("y/1", 6), ("x", 7), ("y/2", 6), ("y/3", 8)]].concat());
+        let mut store = queue(&[
+            ("cms/2025", 1),
+            ("cms/2026", 2),
+            ("run/1", 3),
+            ("run/2", 4),
+            ("o/1", 5),
+            ("y/1", 6),
+            ("x", 7),
+            ("y/2", 6),
+            ("y/3", 8),
+        ]);
         for text in ["cms", "run", "o"] {
             assert!(found(&mut store, text).unwrap().is_empty(), "{text}");
         }
