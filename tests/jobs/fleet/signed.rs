@@ -125,7 +125,10 @@ fn a_family_in_a_database_is_planned_from_one_list_and_nobody_else_joins_it() {
     fleet.run(["job", "run", "raw", "--drain"]).succeed();
     assert!(host.path("one/ds/f").exists() && host.path("two/ds/f").exists() && !stands(&fleet, "other"));
     fleet.run(["job", "wait", "raw"]).succeed();
-    server.sql("postgres", "UPDATE longhaul.signature SET owner = decode(repeat('00', 32), 'hex') WHERE campaign = (SELECT id FROM longhaul.campaign WHERE name = 'raw/2')");
+    let second = "(SELECT id FROM longhaul.campaign WHERE name = 'raw/2')";
+    let owner =
+        format!("UPDATE longhaul.signature SET owner = decode(repeat('00', 32), 'hex') WHERE campaign = {second}");
+    server.sql("postgres", &owner);
     fleet.run(["job", "wait", "raw"]).fail(3);
 }
 

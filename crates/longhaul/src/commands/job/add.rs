@@ -110,7 +110,7 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     if args.one && specs.len() > 1 {
         return Err(Error::Combination {
             why: "one campaign is asked for, and there are several destinations or sources at several hosts",
-            hint: "nothing was added: leave --one out, in Python with `jobs.add_all`, or name sources of one host",
+            hint: "nothing was added: leave --one out (in Python use jobs.add_all), or name sources of one host",
         });
     }
     let name = args.name.clone().map_or_else(|| random().map(|bytes| named_by(&bytes)), Ok)?;
