@@ -249,19 +249,6 @@ fn what_the_queue_refuses_for_one_destination_adds_nothing() {
 }
 
 #[test]
-fn a_mover_by_names_takes_the_family_and_nothing_that_is_named_alike() {
-    let host = Host::new();
-    plant(&host.path("ds"));
-    for (name, dests) in [("two", &["one", "other"][..]), ("two/x", &["third"])] {
-        let also = dests[1..].iter().flat_map(|dest| ["--also", dest]);
-        host.run(["job", "add", "--name", name, "ds", dests[0]]).args(also).succeed();
-        host.run(["job", "plan", name]).succeed();
-    }
-    host.run(["job", "run", "two", "--drain"]).succeed();
-    assert!(host.path("one/ds").exists() && host.path("other/ds").exists() && !host.path("third").exists());
-}
-
-#[test]
 fn a_member_that_is_not_what_its_owner_signed_keeps_no_other_from_being_planned() {
     let host = Host::new();
     plant(&host.path("ds"));

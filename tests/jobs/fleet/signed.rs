@@ -122,13 +122,17 @@ fn a_family_in_a_database_is_planned_from_one_list_and_nobody_else_joins_it() {
     server.sql("postgres", "UPDATE longhaul.campaign SET name = 'raw/3' WHERE name = 'other'");
     let planned = fleet.run(["job", "plan", "raw"]).succeed();
     assert!(planned.stderr.contains("raw/2 takes the list of"), "{planned}");
-    fleet.run(["job", "run", "raw", "--drain"]).succeed();
-    assert!(host.path("one/ds/f").exists() && host.path("two/ds/f").exists() && !stands(&fleet, "other"));
+    let shown = fleet.run(["job", "show", "--json", "raw"]).succeed().events_of("job_campaign");
+    let names: Vec<_> = shown.iter().map(|campaign| campaign["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["raw/1", "raw/2"]);
+    server.sql("postgres", "UPDATE longhaul.campaign SET name = 'other' WHERE name = 'raw/3'");
+    drains(&fleet).succeed();
+    assert!(host.path("one/ds/f").exists() && host.path("two/ds/f").exists());
     fleet.run(["job", "wait", "raw"]).succeed();
+    // Nor is what another owner is said to have signed.
+    let zeros = "decode(repeat('00', 32), 'hex')";
     let second = "(SELECT id FROM longhaul.campaign WHERE name = 'raw/2')";
-    let owner =
-        format!("UPDATE longhaul.signature SET owner = decode(repeat('00', 32), 'hex') WHERE campaign = {second}");
-    server.sql("postgres", &owner);
+    server.sql("postgres", &format!("UPDATE longhaul.signature SET owner = {zeros} WHERE campaign = {second}"));
     fleet.run(["job", "wait", "raw"]).fail(3);
 }
 
