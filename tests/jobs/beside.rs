@@ -85,6 +85,26 @@ fn a_daemon_moves_campaigns_to_another_one_and_hands_back_a_shard_in_its_middle_
 }
 
 #[test]
+fn a_daemon_whose_mover_is_told_of_a_family_serves_its_links() {
+    let site = Site::new();
+    let host = &site.client;
+    files::make(host.path("ds/f"), 1, 1000);
+    let beneath = host.path("ds");
+    let mover = format!("beneath = ['{}']\ncampaigns = ['atlas']", beneath.display());
+    let daemon = start(host, &configure(host, &mover));
+    daemon.wait_log("the mover serves the queue");
+    let [to, also] = ["in", "archive"].map(|name| site.url(name));
+    job(host, ["add", "--name", "atlas", "ds", &to, "--also", &also]).succeed();
+    job(host, ["plan", "atlas"]).succeed();
+    job(host, ["wait", "atlas", "--max-time", "60s"]).succeed();
+    for dest in ["in/ds", "archive/ds"] {
+        tree::assert_same(&Tree::of(host.path("ds")), &Tree::of(site.root().join(dest)), dest);
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.finish().code, 0);
+}
+
+#[test]
 fn a_queue_that_cannot_be_opened_ends_no_daemon_and_is_told() {
     let host = Host::new();
     fs::write(host.path("no-queue"), "this is no database, and was never one").unwrap();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::verify::{damage, let_cycle_pass};
 use super::{counts, left, plant, plant_too_deep, queue};
 use crate::fixture::tree::{self, Tree};
-use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Outcome, Site};
+use crate::fixture::{ALL_RIGHTS, Daemon, DaemonConfig, Host, Outcome, Site, files};
 
 /// A host with a dataset, and two daemons that it may send to.
 struct Scene {
@@ -139,6 +139,8 @@ fn a_family_is_held_released_and_cancelled_together_and_what_is_over_is_passed_o
     assert_eq!((counts(&left(&host, "two/1")), host.path("one").exists()), ([0, 0, 101], false));
     host.run(["job", "release", "two"]).succeed();
     host.run(["job", "cancel", "two/1"]).succeed();
+    let passed = host.run(["job", "retry", "two"]).succeed();
+    assert!(passed.stderr.contains("two/1 is cancelled, and"), "{passed}");
     let passed = host.run(["job", "hold", "two"]).succeed();
     assert!(passed.stderr.contains("two/1 is cancelled already"), "{passed}");
     host.run(["job", "release", "two"]).succeed();
@@ -171,12 +173,15 @@ fn a_name_is_that_of_one_campaign_or_of_one_family() {
     add("b", &["to"]).succeed();
     let refused = add("b", &["to", "also"]).fail(2);
     assert!(refused.stderr.contains("a campaign named 'b' already"), "{refused}");
-    for name in ["a/3", "c/1", "c/x/12"] {
-        let refused = add(name, &["to"]).fail(2);
-        assert!(refused.stderr.contains("in the family"), "{refused}");
-    }
-    add("c/x", &["to"]).succeed();
-    let want = ["a/1", "a/2", "b", "c/x"].map(|name| (name.to_owned(), "planning".to_owned()));
+    let refused = add("a/3", &["to"]).fail(2);
+    assert!(refused.stderr.contains("in the family 'a'"), "{refused}");
+    let refused = add("2026", &["to", "also"]).fail(2);
+    assert!(refused.stderr.contains("reads as the number"), "{refused}");
+    // Numbers at the end of names that are alike make no family.
+    add("c/1", &["to"]).succeed();
+    add("c/2", &["to"]).succeed();
+    host.run(["job", "cancel", "c"]).fail(3);
+    let want = ["a/1", "a/2", "b", "c/1", "c/2"].map(|name| (name.to_owned(), "planning".to_owned()));
     assert_eq!(states(&host), want);
     let shown = host.run(["job", "show", "--json", "b"]).succeed().events_of("job_campaign");
     let number = shown[0]["campaign"].to_string();
@@ -184,7 +189,17 @@ fn a_name_is_that_of_one_campaign_or_of_one_family() {
     // A queue of an older program may have such names.
     let rows = rusqlite::Connection::open(queue(&host)).unwrap();
     rows.execute("UPDATE campaign SET name = 'a' WHERE name = 'b'", []).unwrap();
-    assert_eq!(names(&host.run(["job", "show", "--json", "a"]).succeed(), "job_campaign"), ["a"], "its own name wins");
+    for verb in ["cancel", "show"] {
+        let refused = host.run(["job", verb, "a"]).fail(2);
+        assert!(refused.stderr.contains("and of a family of campaigns up to 'a/2'"), "{refused}");
+    }
+    assert_eq!(names(&host.run(["job", "show", "--json", &number]).succeed(), "job_campaign"), ["a"]);
+    assert_eq!(
+        states(&host),
+        [("a/1", "planning"), ("a/2", "planning"), ("a", "planning"), ("c/1", "planning"), ("c/2", "planning")]
+            .map(|(name, state)| (name.to_owned(), state.to_owned())),
+        "nothing was cancelled"
+    );
 }
 
 #[test]
@@ -215,6 +230,47 @@ fn one_destination_that_cannot_be_adds_nothing_and_is_named() {
     for dest in ["one", "two"] {
         tree::assert_same(&Tree::of(host.path("ds")), &Tree::of(host.path(dest).join("run-8/ds")), dest);
     }
+}
+
+#[test]
+fn what_the_queue_refuses_for_one_destination_adds_nothing() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    // The tenth member's name is longer by a byte, and so too long.
+    let name = "x".repeat(253);
+    let add = |count: usize| {
+        let also: Vec<_> = (1..count).flat_map(|number| ["--also".to_owned(), format!("d{number}")]).collect();
+        host.run(["job", "add", "--name", &name, "ds", "d0"]).args(also)
+    };
+    add(10).fail(2);
+    assert!(states(&host).is_empty(), "none of the nine before it");
+    add(9).succeed();
+    assert_eq!(states(&host).len(), 9);
+}
+
+#[test]
+fn a_member_that_is_not_what_its_owner_signed_keeps_no_other_from_being_planned() {
+    let host = Host::new();
+    plant(&host.path("ds"));
+    host.run(["job", "add", "--name", "x", "ds", "one", "--also", "two", "--also", "three"]).succeed();
+    let rows = rusqlite::Connection::open(queue(&host)).unwrap();
+    rows.execute("UPDATE campaign SET hooks = 'mail:fault' WHERE name = 'x/1'", []).unwrap();
+    let refused = host.run(["job", "plan", "x", "--json"]).fail(4);
+    assert!(refused.stderr.contains("x/1: "), "{refused}");
+    assert_eq!(names(&refused, "job_planned"), ["x/2", "x/3"], "{refused}");
+}
+
+#[test]
+fn a_file_that_fits_the_time_of_a_run_fails_in_no_member_as_others_used_it() {
+    let host = Host::new();
+    files::make(host.path("ds/f"), 1, 640 << 10);
+    host.run(["job", "add", "--name", "two", "ds", "one", "--also", "other"]).succeed();
+    host.run(["job", "plan", "two"]).succeed();
+    host.run(["job", "run", "--drain"]).succeed();
+    // Each file takes 2.5 s of these 4 s.
+    let slowly = ["job", "verify", "two", "--once", "--json", "--budget", "256KiB/s", "--max-time", "4s"];
+    let told = host.run(slowly).succeed();
+    assert_eq!(names(&told, "job_verify"), ["two/1", "two/2"], "{told}");
 }
 
 #[test]
@@ -289,6 +345,10 @@ fn the_campaigns_of_a_family_are_verified_one_after_the_other_and_the_worst_deci
     let_cycle_pass(&host);
     let bad = host.run(["job", "verify", "two", "--once", "--json"]).fail(6);
     assert_eq!(names(&bad, "job_verify"), ["two/1", "two/2"], "{bad}");
+    // What is known is told of each, also if there is no time to read.
+    let_cycle_pass(&host);
+    let known = host.run(["job", "verify", "two", "--once", "--json", "--max-time", "0"]).fail(6);
+    assert_eq!(names(&known, "job_verify"), ["two/1", "two/2"], "{known}");
     let mut kinds: Vec<_> = bad.events_of("job_bad_file").iter().map(|event| event["kind"].to_string()).collect();
     kinds.sort();
     assert_eq!(kinds, ["\"damaged\"", "\"lost\""], "{bad}");

@@ -172,6 +172,13 @@ def test_a_family_is_added_for_all_destinations_and_moved_by_one_name(tmp_path: 
     assert [campaign.name for campaign in jobs.add_all(source, tmp_path / "four", name="b", queue=queue)] == ["b"]
     with pytest.raises(ValueError, match="empty"):
         jobs.add_all(source, [], queue=queue)
+    there, before = "lh://node.example/data/other", len(jobs.ls(queue=queue))
+    with pytest.raises(longhaul.UsageError, match="one campaign is asked for"):
+        jobs.add([source, there], tmp_path / "four", queue=queue)
+    with pytest.raises(longhaul.UsageError, match="one campaign is asked for"):
+        jobs.add(source, tmp_path / "four", queue=queue, extra_args=["--also", tmp_path / "five"])
+    assert len(jobs.ls(queue=queue)) == before, "nothing was added"
+    assert len(jobs.add_all([source, there], tmp_path / "four", queue=queue)) == 2
 
 
 def test_failures_are_exceptions_with_all_that_the_fault_says(tmp_path: Path, queue: Path) -> None:

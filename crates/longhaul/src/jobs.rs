@@ -26,7 +26,7 @@ pub mod spec;
 pub mod verify;
 
 pub use discard::{Discarded, discard_staged, page_of};
-pub use families::{campaigns_named, family_of, member_name, members, name_clash, refuse_member_name};
+pub use families::{campaigns_named, family_of, member_key, member_name, members, name_clash, refuse_number};
 pub use faults::{fault_of_jobs, fault_of_manifest, fault_of_postgres, fault_of_sqlite};
 pub use hooks::{Hook, HookFailure, HookMeans, HookUrl, Hooks};
 pub use mover::{KeyRing, LocalGround, Mover, MoverEnd, MoverObserver, MoverOrders, ShardEnd};

@@ -111,6 +111,32 @@ fn a_mover_moves_campaigns_of_owners_that_it_trusts_and_unsigned_ones_if_it_is_t
 }
 
 #[test]
+fn a_family_in_a_database_is_planned_from_one_list_and_nobody_else_joins_it() {
+    let server = Postgres::start();
+    let host = &Host::new();
+    let fleet = Fleet { host, queue: server.url("postgres") };
+    files::make(host.path("ds/f"), 1, 1000);
+    fleet.run(["job", "add", "--name", "raw", "ds", "one", "--also", "two"]).succeed();
+    // As an older program adds it.
+    plan(&fleet, "other");
+    server.sql("postgres", "UPDATE longhaul.campaign SET name = 'raw/3' WHERE name = 'other'");
+    let planned = fleet.run(["job", "plan", "raw"]).succeed();
+    assert!(planned.stderr.contains("raw/2 takes the list of"), "{planned}");
+    let shown = fleet.run(["job", "show", "--json", "raw"]).succeed().events_of("job_campaign");
+    let names: Vec<_> = shown.iter().map(|campaign| campaign["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["raw/1", "raw/2"]);
+    server.sql("postgres", "UPDATE longhaul.campaign SET name = 'other' WHERE name = 'raw/3'");
+    drains(&fleet).succeed();
+    assert!(host.path("one/ds/f").exists() && host.path("two/ds/f").exists());
+    fleet.run(["job", "wait", "raw"]).succeed();
+    // Nor is what another owner is said to have signed.
+    let zeros = "decode(repeat('00', 32), 'hex')";
+    let second = "(SELECT id FROM longhaul.campaign WHERE name = 'raw/2')";
+    server.sql("postgres", &format!("UPDATE longhaul.signature SET owner = {zeros} WHERE campaign = {second}"));
+    fleet.run(["job", "wait", "raw"]).fail(3);
+}
+
+#[test]
 fn a_campaign_that_the_database_bends_while_it_is_added_is_not_signed() {
     let server = Postgres::start();
     let host = &Host::new();

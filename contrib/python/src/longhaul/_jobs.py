@@ -127,8 +127,12 @@ def add(
 ) -> Command[JobCampaign]:
     words = _options.Words("job", "add")
     words.options(_options.CAMPAIGN, options)
-    words.extra(extra)
-    words.locations([*_options.sequence(sources), dest])
+    places, more = _options.sequence(sources), list(extra)
+    words.extra(more)
+    if len(places) > 1 or more:
+        # There would be a campaign for each host and destination, and this gives one.
+        words.extra(["--one"])
+    words.locations([*places, dest])
     return Command(words, _one(JobCampaign))
 
 

@@ -63,7 +63,8 @@ def add(
 ) -> JobCampaign:
     """Adds a campaign: what is copied, to which directory, and by which rules.
 
-    Nothing of it moves before `plan` has listed its files.
+    Nothing of it moves before `plan` has listed its files. Sources at several hosts are a campaign
+    each: they raise `UsageError`, and nothing is added; `add_all` takes them.
     """
     return _jobs.add(sources, dest, extra_args, {"queue": queue, **options}).result()
 

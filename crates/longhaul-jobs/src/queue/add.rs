@@ -168,7 +168,7 @@ pub fn note_omitted(
 }
 
 /// Adds a segment of a campaign's manifest, with its shards for one link. The same segment may be
-/// added for each link, as a campaign with several destinations needs it.
+/// added for several links.
 ///
 /// # Errors
 /// [`JobsError::WrongState`] if the campaign is planned already, [`JobsError::TooMuch`] if the

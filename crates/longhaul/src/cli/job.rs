@@ -141,6 +141,9 @@ pub struct JobAddArgs {
     /// as postgres://USER@HOST/DATABASE [default: $XDG_STATE_HOME/longhaul/queue.db]
     #[arg(long, value_name = "PLACE")]
     pub queue: Option<OsString>,
+    /// Add one campaign or none: a family is refused, before anything is added
+    #[arg(long, hide = true)]
+    pub one: bool,
     /// The transfers.
     #[command(flatten)]
     pub transfer: TransferArgs,

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, ByteCount, Fault, FaultCode};
 use longhaul_engine::Credentials;
 use longhaul_jobs::queue::{Ask, Granted, claim_among, lead, resign, schedule_among};
-use longhaul_jobs::{Campaign, CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
+use longhaul_jobs::{CampaignId, CampaignState, ClaimId, JobsError, Link, LinkId, MoverId, Rows, ShardState};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -44,7 +44,7 @@ use self::aside::HostAside;
 use self::discarding::{DiscardPhase, finish_discarding};
 pub use self::ground::LocalGround;
 use self::telling::{FINISHING_MAX, HookPhase};
-use super::families::stands_for;
+use super::families::ids_named;
 use super::faults::fault_of_jobs;
 use super::hooks::Hooks;
 use super::owners::Owners;
@@ -397,17 +397,10 @@ fn links_of(
     if campaigns.is_empty() && names.is_empty() {
         return Ok(links);
     }
-    let mut sums = Vec::new();
+    // A row that makes no sense stops no other.
+    let (named, mut sums) = (ids_named(rows, names)?, Vec::new());
     for id in rows.campaign_ids()? {
-        let is_named = |campaign: Campaign| names.iter().any(|name| stands_for(name, &campaign.name));
-        let is_meant = match campaigns {
-            [] => match rows.campaign(id) {
-                // A row that makes no sense stops no other.
-                Err(error) if error.is_of_rows() => false,
-                found => found?.is_some_and(is_named),
-            },
-            only => only.contains(&id),
-        };
+        let is_meant = if campaigns.is_empty() { named.contains(&id) } else { campaigns.contains(&id) };
         if is_meant {
             sums.extend(rows.shard_sums(id)?);
         }

@@ -83,13 +83,12 @@ impl Verifier {
         let (stopper, stopping) = watch::channel(None);
         tokio::select! {
             ended = self.read_shards(stopping, end) => ended,
-            never = stop_in_time(halt, self.orders.time_max, &stopper) => match never {},
+            never = stop_in_time(halt, self.orders.deadline, &stopper) => match never {},
         }
     }
 
     async fn read_shards(&self, mut stopping: Halt, end: &mut VerifyEnd) -> Result<(), Fault> {
-        let deadline = self.orders.time_max.and_then(|time| Instant::now().checked_add(time));
-        let mut trials = VerifyTrials::until(deadline);
+        let mut trials = VerifyTrials::until(self.orders.deadline);
         let begun = self.transact(|rows| rows.now()).await?;
         self.mend_known(begun, (&mut trials, &mut *end), &mut stopping).await?;
         loop {

@@ -32,7 +32,7 @@ use crate::commands::Context;
 use crate::error::{Error, Flaw, Origin};
 use crate::jobs::mover::random;
 use crate::jobs::{
-    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_name, name_clash, refuse_member_name,
+    CampaignPlace, CampaignSource, CampaignSpec, ShardBounds, member_key, member_name, name_clash, refuse_number,
     sign_campaign,
 };
 use crate::keys;
@@ -107,11 +107,17 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
     let keys = keys_kept::kept(&settings.keys)?;
     let identity = keys.identity.clone();
     let specs = specs(args, &settings, layers)?;
+    if args.one && specs.len() > 1 {
+        return Err(Error::Combination {
+            why: "one campaign is asked for, and there are several destinations or sources at several hosts",
+            hint: "nothing was added: leave --one out (in Python use jobs.add_all), or name sources of one host",
+        });
+    }
     let name = args.name.clone().map_or_else(|| random().map(|bytes| named_by(&bytes)), Ok)?;
     if name.is_empty() {
         return Err(queue_failed(JobsError::BadName(name)));
     }
-    refuse_member_name(&name)?;
+    refuse_number(&name, specs.len())?;
     let rules = NewCampaign {
         priority: priority(&args.priority)?.unwrap_or_default(),
         weight: weight(&args.weight)?.unwrap_or_default(),
@@ -121,10 +127,13 @@ fn asked(args: &JobAddArgs, layers: &Layers) -> Result<AskedCampaigns, Error> {
         hooks: hooks(&args.hook)?,
         ..NewCampaign::default()
     };
-    let mut all = Vec::with_capacity(specs.len());
+    let (family, mut all) = (random()?, Vec::with_capacity(specs.len()));
     for (number, spec) in (1..).zip(&specs) {
-        let name = if specs.len() > 1 { member_name(&name, number) } else { name.clone() };
-        let (key, spec) = (CampaignKey(random()?), spec.clone().met_with(keys.clone()).encode()?);
+        let (key, name) = match specs.len() {
+            1 => (CampaignKey(random()?), name.clone()),
+            _ => (member_key(family, random()?), member_name(&name, number)),
+        };
+        let spec = spec.clone().met_with(keys.clone()).encode()?;
         all.push(NewCampaign { key, name, spec, ..rules.clone() });
     }
     Ok(AskedCampaigns { name, all, identity })

@@ -87,9 +87,10 @@ impl Members {
 /// number. One at least.
 ///
 /// # Errors
-/// A fault of code not-found if there is none, and those of the queue.
+/// A fault of code not-found if there is none, a usage fault if both a campaign and a family have
+/// the name, and those of the queue.
 pub(super) fn campaigns(store: &mut QueueStore, text: &str) -> Result<Vec<Campaign>, Error> {
-    let found = store.transact(|rows| campaigns_named(rows, text)).map_err(queue_failed)?;
+    let found = store.transact(|rows| campaigns_named(rows, text)).map_err(queue_failed)??;
     if !found.is_empty() {
         return Ok(found);
     }

@@ -73,8 +73,8 @@ fn plan_campaign(
     plan_members((&file, &mut store), &all, lister, telling)
 }
 
-/// Plans the members of a family that are not planned yet. Where one cannot be planned, so cannot
-/// those that read the same sources, and the others can.
+/// Plans the members of a family that are not planned yet. Where the sources of one cannot be
+/// listed, so cannot those of the others that read the same, and the rest can.
 fn plan_members(
     (file, store): (&QueuePlace, &mut QueueStore),
     all: &[Campaign],
@@ -83,21 +83,30 @@ fn plan_members(
 ) -> Result<(), Error> {
     let mut open = all.to_vec();
     open.retain(|campaign| campaign.state == CampaignState::Planning);
-    let mut failed = BTreeMap::new();
     // A family of which nothing is to be planned is refused as a campaign is.
-    let chosen = if open.is_empty() { &all[..1] } else { &open[..] };
-    for campaign in chosen {
+    if open.is_empty() {
+        return plan_one((file, store), &all[0], lister, telling);
+    }
+    for campaign in &open {
+        if let Some(code) = lister.stopped.get() {
+            telling.note(format_args!("{} and those behind it are not planned", campaign.name));
+            telling.exits((*code).into());
+            break;
+        }
+        // The listing of those before it may have taken hours.
+        let id = campaign.id;
+        let now = store.transact(|rows| rows.campaign(id)).map_err(queue_failed)?;
+        let Some(campaign) = now.as_ref().filter(|now| now.state == CampaignState::Planning) else {
+            telling.note(format_args!("{} is not to be planned any more, and is passed over", campaign.name));
+            continue;
+        };
         let from = CampaignSpec::decode(&campaign.spec).map_or_else(|_| campaign.name.clone(), |spec| spec.site_from());
-        if let Some(other) = failed.get(&from) {
+        if let Some(other) = lister.unlisted.get(&from) {
             telling.note(format_args!("{} reads the sources of {other}, and is not planned either", campaign.name));
             continue;
         }
         if let Err(error) = plan_one((file, &mut *store), campaign, lister, telling) {
             telling.failed(&of_one(&campaign.name, error));
-            failed.insert(from, campaign.name.clone());
-        }
-        if lister.stopped.get().is_some() {
-            break;
         }
     }
     Ok(())
@@ -125,7 +134,11 @@ fn plan_one(
         let out = shelf.manifest(campaign.key, number);
         let key = owner.as_ref().map(Identity::public);
         let shared = shared::taken((&mut *store, &shelf), (campaign, &spec), number, key)?;
-        let (sealed, faults) = lister.sealed((source, &spec.keys), &spec.settings.filter, &out, &shelf)?;
+        let listed = lister.sealed((source, &spec.keys), &spec.settings.filter, &out, &shelf);
+        if listed.is_err() {
+            lister.unlisted.insert(spec.site_from(), campaign.name.clone());
+        }
+        let (sealed, faults) = listed?;
         omitted = omitted.saturating_add(sealed.head().omitted);
         let mut names: Vec<_> = faults.into_iter().map(|fault| omitted_name(campaign, number, fault)).collect();
         if let Some(list) = shared {
@@ -217,6 +230,8 @@ struct Lister<'a> {
     asking: Asking,
     stopped: Arc<OnceLock<FaultCode>>,
     stop: Stop,
+    /// The hosts whose sources could not be listed, and the campaign for which that was tried.
+    unlisted: BTreeMap<String, String>,
 }
 
 impl<'a> Lister<'a> {
@@ -233,7 +248,8 @@ impl<'a> Lister<'a> {
             trigger.stop(code);
         })
         .map_err(Error::file("watch the signals of", "this process"))?;
-        Ok(Lister { args, layers, talk, context, asking, stopped, stop })
+        let unlisted = BTreeMap::new();
+        Ok(Lister { args, layers, talk, context, asking, stopped, stop, unlisted })
     }
 
     /// The manifest of a source in `out`: the one that stands there, or a new one with the faults

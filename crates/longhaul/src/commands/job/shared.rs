@@ -33,10 +33,18 @@ pub(super) fn taken(
 ) -> Result<Option<SharedList>, Error> {
     let out = shelf.manifest(campaign.key, number);
     let Some(family) = family_of(&campaign.name).filter(|_| Sealed::open(&out).is_err()) else { return Ok(None) };
-    for other in store.transact(|rows| members(rows, family)).map_err(queue_failed)? {
+    let all = store.transact(|rows| members(rows, family)).map_err(queue_failed)?;
+    if !all.iter().any(|member| member.id == campaign.id) {
+        return Ok(None);
+    }
+    for other in all {
         let Ok(theirs) = CampaignSpec::decode(&other.spec) else { continue };
         let Some(at) = same_list((spec, number), &theirs).filter(|_| other.id != campaign.id) else { continue };
         let Ok(sealed) = Sealed::open(&shelf.manifest(other.key, at)) else { continue };
+        // A dataset needs all names: those that could not be read may be readable by now.
+        if spec.dataset.is_some() && sealed.head().omitted > 0 {
+            continue;
+        }
         let roots = match (store.transact(|rows| signed(rows, &other)).map_err(queue_failed)?, owner) {
             (Signed::By(theirs, roots), Some(owner)) if theirs == owner => roots,
             (Signed::Nobody, None) => Vec::new(),

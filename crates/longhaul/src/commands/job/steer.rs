@@ -98,6 +98,11 @@ fn open_links(rows: &mut dyn Rows, campaign: CampaignId) -> Result<(), JobsError
     Ok(())
 }
 
+/// Whether nothing of a campaign can be tried again: it is not planned yet, or was cancelled.
+fn has_no_faults(campaign: &Campaign) -> bool {
+    matches!(campaign.state, CampaignState::Planning | CampaignState::Cancelled)
+}
+
 /// Has files tried again.
 pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut JobOutput) -> Result<(), Error> {
     let code = args.code.as_ref().map(Into::into);
@@ -107,8 +112,15 @@ pub(super) fn retry_faults(args: &JobRetryArgs, context: Context, telling: &mut 
     })?;
     let selection = code.map_or(Selection::All, Selection::Code);
     let (mut files, mut commit) = (0, None);
-    Members::find(&args.campaign, context)?.each(telling, |named, _| {
+    let mut members = Members::find(&args.campaign, context)?;
+    let spares = !members.all().iter().all(has_no_faults);
+    members.each(telling, |named, telling| {
         let (id, mut after) = (named.id, Some(ShardId(0)));
+        let campaign = named.figures()?.campaign;
+        if spares && has_no_faults(&campaign) {
+            telling.note(format_args!("{} is {}, and is passed over", campaign.name, campaign.state.name()));
+            return Ok(());
+        }
         while let Some(from) = after {
             let (more, next) = named.transact(|rows| retry(rows, id, selection, from))?;
             (files, after) = (files + more, next);

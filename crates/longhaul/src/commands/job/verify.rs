@@ -6,12 +6,13 @@
 
 use std::path::absolute;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_core::{Fault, FaultCode};
 use longhaul_jobs::queue::verify_figures;
-use longhaul_jobs::{ShardId, pace};
+use longhaul_jobs::{CampaignId, ShardId, pace};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::add::parsed;
 use super::run::RunKeys;
@@ -41,11 +42,8 @@ pub(super) fn run(
     let mut members = Members::find(&args.campaign, context)?;
     refuse_for_family(args, &members)?;
     let place = queue_place(&args.campaign.queue.queue, context)?;
-    let all = members.look(|named| {
-        let orders = orders(args, named)?;
-        let mend = mend::orders(&args.mend, (named, orders.at.as_deref()), (&given, &place, context))?;
-        Ok(VerifyOrders { mend, ..orders })
-    })?;
+    let all = members.all().iter().map(|campaign| Ok((campaign.name.clone(), orders(args, campaign.id)?)));
+    let all: Vec<_> = all.collect::<Result<_, Error>>()?;
     let asking = Asking::default();
     let keys = Arc::new(RunKeys { given, places: context.places(), talker: Talker::new(talk), asking: asking.clone() });
     let (stop, halt) = watch::channel(None);
@@ -55,16 +53,21 @@ pub(super) fn run(
     .map_err(Error::file("watch the signals of", "this process"))?;
     let told = Arc::new(VerifyTelling(Mutex::new(Some(telling))));
     let (is_family, begun) = (members.is_family(), Instant::now());
-    for orders in all {
+    for (name, orders) in all {
         // The members of a family share the time that there is.
-        let time_max = orders.time_max.map(|time| time.saturating_sub(begun.elapsed()));
-        let (orders, mut named) = (VerifyOrders { time_max, ..orders }, members.named(orders.campaign));
+        let deadline = orders.time_max.and_then(|time| begun.checked_add(time));
+        let mut named = members.named(orders.campaign);
         let before = told.telling().as_mut().map(JobOutput::set_exit_aside);
-        let ended = verify_one(&mut named, (&place, &keys), orders, (halt.clone(), &told));
+        let mend = mend::orders(&args.mend, (&mut named, orders.at.as_deref()), (&keys.given, &place, context));
+        let ended = mend.and_then(|mend| {
+            let orders = VerifyOrders { deadline, mend, ..orders };
+            verify_one(&mut named, (&place, &keys), orders, (halt.clone(), &told))
+        });
         let goes_on = match ended {
-            Ok(early) => early.is_none(),
+            // What is known of the others is told also if nothing more of them is read.
+            Ok(early) => early.is_none_or(|code| code == FaultCode::TimedOut),
             Err(error) if is_family => {
-                told.failed(&of_one(&named.figures()?.campaign.name, error));
+                told.failed(&of_one(&name, error));
                 true
             }
             Err(error) => return Err(error),
@@ -124,18 +127,19 @@ fn refuse_for_family(args: &JobVerifyArgs, members: &Members) -> Result<(), Erro
     Ok(())
 }
 
-fn orders(args: &JobVerifyArgs, named: &Named) -> Result<VerifyOrders, Error> {
+fn orders(args: &JobVerifyArgs, campaign: CampaignId) -> Result<VerifyOrders, Error> {
     let cycle = parsed("cycle", &args.cycle, |text| {
         values::time_between(text, CYCLE_MIN..=CYCLE_MAX, "a time from 1h to 3650d, as 90d")
     })?;
     let at = args.at.as_ref().map(|at| absolute(at).map_err(Error::file("find", at))).transpose()?;
     Ok(VerifyOrders {
-        campaign: named.id,
+        campaign,
         at,
         cycle: cycle.unwrap_or(CYCLE),
         budget: parsed("budget", &args.budget, values::rate)?,
         until: if args.once { VerifyUntil::NothingDue } else { VerifyUntil::Never },
         time_max: parsed("max-time", &args.max_time, values::retry_for)?,
+        deadline: None,
         changed: if args.ignore_changed { ChangedUse::PassedOver } else { ChangedUse::Bad },
         absences: if args.believe_losses { AbsenceUse::Believed } else { AbsenceUse::Doubted },
         memory: parsed("memory", &args.memory, values::size)?,

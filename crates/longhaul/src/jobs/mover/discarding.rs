@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::session::{admit_ground, blocking};
 use super::{Halt, Mover, halted, until};
 use crate::jobs::discard::{Discarded, discard_staged, page_of};
-use crate::jobs::families::stands_for;
+use crate::jobs::families::ids_named;
 use crate::jobs::signing::signed;
 use crate::jobs::spec::CampaignSpec;
 
@@ -65,14 +65,13 @@ impl Mover {
         let (known, orders) = (looked_at.through.clone(), self.orders.clone());
         let cancelled = self.queue.transact(move |rows| {
             let mut cancelled = Vec::new();
-            let all = rows.campaign_ids()?;
+            let (all, named) = (rows.campaign_ids()?, ids_named(rows, &orders.names)?);
             let mut ids = all.clone();
             let only = &orders.campaigns;
             ids.retain(|id| !known.contains(id) && (only.is_empty() || only.contains(id)));
             for id in ids {
                 let Some(campaign) = cancelled_of(rows, id)? else { continue };
-                let is_named = |text: &String| stands_for(text, &campaign.name);
-                let is_meant = orders.names.is_empty() || orders.names.iter().any(is_named);
+                let is_meant = orders.names.is_empty() || named.contains(&id);
                 if is_meant && orders.owners.admit(&campaign.name, signed(rows, &campaign)?).is_ok() {
                     cancelled.push(campaign);
                 }

@@ -3,23 +3,22 @@
 //! In: a signal, and the time of its orders. Out: the code of its end. Must not know shards.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use longhaul_core::FaultCode;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::jobs::mover::Halt;
 
 /// Says when to stop: as somebody asks for it, or as the time is over.
 pub(super) async fn stop_in_time(
     mut halt: Halt,
-    time_max: Option<Duration>,
+    deadline: Option<Instant>,
     stopper: &watch::Sender<Option<FaultCode>>,
 ) -> Infallible {
-    let deadline = async {
-        match time_max {
-            Some(time) => sleep(time).await,
+    let over = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
             None => std::future::pending().await,
         }
     };
@@ -31,7 +30,7 @@ pub(super) async fn stop_in_time(
     };
     let code = tokio::select! {
         code = asked => code,
-        () = deadline => FaultCode::TimedOut,
+        () = over => FaultCode::TimedOut,
     };
     stopper.send_replace(Some(code));
     std::future::pending().await

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::{ByteCount, Hash32};
 use longhaul_jobs::{BadKind, Campaign, CampaignId};
+use tokio::time::Instant;
 
 use crate::jobs::spec::{CampaignPlace, CampaignSpec};
 
@@ -24,8 +25,12 @@ pub struct VerifyOrders {
     pub budget: Option<u64>,
     /// When it ends by itself.
     pub until: VerifyUntil,
-    /// The time for which it reads. `None`: any.
+    /// The time that a run may take: a file that takes longer at the budget is never through.
+    /// `None`: any.
     pub time_max: Option<Duration>,
+    /// When it stops reading: campaigns that are read one after the other share one run. `None`:
+    /// never.
+    pub deadline: Option<Instant>,
     /// The use of files that somebody wrote to.
     pub changed: ChangedUse,
     /// The use of shards of which nearly nothing can be read.

@@ -43,8 +43,7 @@ impl Verifier {
         if let CampaignPlace::Here(dest) = self.destination(orders) {
             blocking(move || Staging::clear_at(&dest)).await?;
         }
-        let half = self.orders.time_max.and_then(|time| Instant::now().checked_add(time / 2));
-        let half = half.into_iter().chain(trials.deadline).min();
+        let half = trials.deadline.map(|end| end - end.saturating_duration_since(Instant::now()) / 2);
         // Of which half is for the list, so that a long one does not keep files from being mended.
         let checked_by = half.map(|half| half - half.saturating_duration_since(Instant::now()) / 2);
         tokio::select! {
