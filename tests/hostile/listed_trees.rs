@@ -135,7 +135,10 @@ fn a_scan_that_was_killed_asks_only_for_directories_that_were_not_done() {
     let other = format!("lh://{}/data/a/", server.addr());
     host.run(["manifest", "make", "--peer-key", &server.key(), &other, "-o", "out"]).fail(2);
     // A daemon that shows its top to this key no more makes no list with gaps.
-    let outcome = served(make(&host, &server, "out"), || Asked::of(&server).refuse(FaultCode::Denied));
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).refuse(FaultCode::Busy);
+        Asked::of(&server).refuse(FaultCode::Denied);
+    });
     assert_eq!(outcome.code, 4, "{outcome}");
     assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
 
@@ -183,23 +186,46 @@ fn a_daemon_that_goes_away_and_comes_back_is_asked_again_for_the_directory() {
 }
 
 #[test]
-fn a_daemon_whose_listings_are_all_in_use_is_asked_as_long_as_others_of_the_run_end() {
+fn a_busy_daemon_is_asked_for_one_directory_behind_the_other_and_no_pause_is_taken_for_that() {
     let (host, server) = (Host::new(), Server::start());
     let outcome = served(make(&host, &server, "out"), || {
-        Asked::of(&server).tell(&["busy/", "c/"]);
-        // More often than a daemon is asked of which nothing else comes.
-        for round in 0..6 {
-            // Neither is answered before both are asked for.
-            let (one, two) = (Asked::of(&server), Asked::of(&server));
-            let (busy, other) = if one.path == "busy" { (one, two) } else { (two, one) };
-            assert_eq!(busy.path, "busy");
-            busy.refuse(FaultCode::Busy);
-            other.tell(if round < 5 { &["c/"][..] } else { &[] });
+        Asked::of(&server).tell(&["a/", "b/", "z/"]);
+        let mut asked: Vec<_> = (0..3).map(|_| Asked::of(&server)).collect();
+        asked.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut long = asked.pop().unwrap();
+        long.page(&["z/"], false);
+        asked.into_iter().for_each(|asked| asked.refuse(FaultCode::Busy));
+        long.page(&[], true);
+        // Those that were refused rest as long as another one is listed.
+        for depth in 2..12 {
+            let asked = Asked::of(&server);
+            assert_eq!(asked.path, vec!["z"; depth].join("/"));
+            asked.tell(if depth < 11 { &["z/"][..] } else { &[] });
         }
+        // One that is alone has its pauses.
+        let first = Asked::of(&server);
+        let path = first.path.clone();
+        first.refuse(FaultCode::Busy);
+        let again = Asked::of(&server);
+        assert_eq!(again.path, path);
+        again.tell(&["x"]);
         Asked::of(&server).tell(&["x"]);
     });
     assert_eq!(outcome.code, 0, "{outcome}");
-    assert_eq!(names(&host, "out"), ["busy", "busy/x", "c", "c/c", "c/c/c", "c/c/c/c", "c/c/c/c/c", "c/c/c/c/c/c"]);
+    let names = names(&host, "out");
+    assert_eq!((names.len(), &names[..4]), (15, &["a", "a/x", "b", "b/x"].map(str::to_owned)[..]), "{names:?}");
+}
+
+#[test]
+fn the_top_is_asked_for_again_too_if_all_listings_of_the_key_are_in_use() {
+    let (host, server) = (Host::new(), Server::start());
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).refuse(FaultCode::Busy);
+        Asked::of(&server).tell(&["a/", "f"]);
+        Asked::of(&server).tell(&["x"]);
+    });
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert_eq!(names(&host, "out"), ["a", "a/x", "f"]);
 }
 
 #[test]

@@ -235,6 +235,12 @@ impl Collection {
         listed.dir = dir;
     }
 
+    /// Forgets what was listed of a directory, which waits again: it is the next to be begun.
+    pub fn put_back(&mut self, mut listed: DirItems) {
+        self.begin_again(&mut listed);
+        self.waiting.put(listed.dir);
+    }
+
     /// Leaves out what is in a directory. It is not in the record, so that a later run asks for it
     /// once more.
     pub fn leave_out(&mut self, mut listed: DirItems) {
@@ -396,7 +402,7 @@ impl Waiting {
         self.bytes -= memory_of(dir);
     }
 
-    /// Has a directory wait that waited in an earlier run, which had room for it.
+    /// Has a directory wait that did before, when there was room for it.
     fn put(&mut self, dir: RelPath) {
         self.bytes += memory_of(&dir);
         self.dirs.push(dir);

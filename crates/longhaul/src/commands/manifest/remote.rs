@@ -4,6 +4,8 @@
 //! manifests keeps what was listed, so that a run that was stopped goes on. Files are not read. A
 //! daemon may be a stranger: what it lists takes bounded memory.
 
+mod width;
+
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use longhaul_manifest::{
 };
 use tokio::sync::Notify;
 
+use self::width::{ListingWidth, WIDER_AFTER};
 use super::{Output, SORT_BYTES, computed, fault, filter};
 use crate::cli::ManifestMakeArgs;
 use crate::commands::{Context, block_on};
@@ -89,8 +92,9 @@ pub(in crate::commands) async fn gather(
         }
     };
     telling.resumed(collection.resumed());
-    let state =
-        GatheringState { collection, telling, under_way: 0, ended: 0, items: 0, bytes: 0, told: Instant::now() };
+    let (now, under_way) = (Instant::now(), 0);
+    let width = ListingWidth::new(now);
+    let state = GatheringState { collection, telling, under_way, width, items: 0, bytes: 0, told: now };
     let (state, changed) = (RefCell::new(state), Notify::new());
     let gathering = Gathering { remote, top, filter, stop, state, changed };
     gathering.all().await?;
@@ -134,7 +138,7 @@ struct Gathering<'g, 't> {
     filter: Filter,
     stop: &'g Stop,
     state: RefCell<GatheringState<'t>>,
-    /// Told whenever a directory has ended.
+    /// Told whenever a directory has ended, or waits again.
     changed: Notify,
 }
 
@@ -144,8 +148,8 @@ struct GatheringState<'t> {
     telling: &'t mut Output,
     /// Directories that are being listed.
     under_way: usize,
-    /// Directories that were listed, or could not be.
-    ended: u64,
+    /// Directories that may be.
+    width: ListingWidth,
     items: u64,
     bytes: u64,
     /// The time at which it was told how far it is.
@@ -160,6 +164,15 @@ enum ListingFailure {
     There(Fault),
 }
 
+/// The way in which the listing of a directory ended.
+enum DirEnd {
+    Listed,
+    /// It cannot be listed, and the others can.
+    LeftOut(Fault),
+    /// The daemon is busy with others of this run, and it is asked for behind them.
+    Waits,
+}
+
 impl Gathering<'_, '_> {
     /// Lists all directories that are not done.
     async fn all(&self) -> Result<(), Fault> {
@@ -168,13 +181,30 @@ impl Gathering<'_, '_> {
         // The first conversation is alone: the user may be asked about the daemon's key, and one
         // who may not list the top is told that of all, and not of each directory.
         if waits && is_resumed {
-            list(self.remote.clone(), Some(self.top.clone()), self.stop.clone(), |_| ControlFlow::Break(())).await?;
+            self.look(is_busy, &mut |_| ControlFlow::Break(())).await?;
         } else if !is_resumed && let Some(listed) = self.begin() {
             self.directory(listed).await?;
         }
-        // Three at a time: a daemon has four listings for each key, and one is left for 'ls' and for
-        // other scans of this user.
+        // As many as the width is at most.
         tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn()).map(drop)
+    }
+
+    /// Has `sink` look at the names at the top, some times more after a failure that `passes`.
+    async fn look(
+        &self,
+        passes: fn(FaultCode) -> bool,
+        sink: &mut dyn FnMut(Vec<Listed>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let looked = list(self.remote.clone(), Some(self.top.clone()), self.stop.clone(), &mut *sink).await;
+            let Err(fault) = looked else { return Ok(()) };
+            if is_busy(fault.code) {
+                self.state.borrow_mut().narrowed();
+            }
+            let Some(pause) = pauses.next().filter(|_| passes(fault.code)) else { return Err(fault) };
+            self.pause(*pause).await;
+        }
     }
 
     /// Lists directories, one after the other, until none waits and none is under way.
@@ -183,14 +213,21 @@ impl Gathering<'_, '_> {
             match self.begin() {
                 Some(listed) => self.directory(listed).await?,
                 None if self.state.borrow().under_way == 0 => return Ok(()),
-                None => self.changed.notified().await,
+                // None waits, or no more are listed at a time just now.
+                None => {
+                    let _ = tokio::time::timeout(WIDER_AFTER, self.changed.notified()).await;
+                }
             }
         }
     }
 
-    /// Begins with a directory, if one waits.
+    /// Begins with a directory, if one waits and one more may be listed.
     fn begin(&self) -> Option<DirItems> {
         let mut state = self.state.borrow_mut();
+        let under_way = state.under_way;
+        if !state.width.has_room(under_way, Instant::now()) {
+            return None;
+        }
         let listed = state.collection.begin()?;
         state.under_way += 1;
         Some(listed)
@@ -204,38 +241,41 @@ impl Gathering<'_, '_> {
         Ok(())
     }
 
-    /// Lists a directory. A daemon that has listed the top is asked some times more. The inner fault
-    /// is that of this directory alone.
-    async fn tried(&self, listed: &mut DirItems) -> Result<Result<(), Fault>, Fault> {
+    /// Lists a directory. A daemon that has listed the top is asked some times more, and one that is
+    /// busy with others of this run is asked when these have ended.
+    async fn tried(&self, listed: &mut DirItems) -> Result<DirEnd, Fault> {
         let dir = listed.dir().clone();
         let Ok(at) = self.top.path.concat(&dir) else {
             let why = "the path is longer than one may be";
-            return Ok(Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())));
+            let fault = Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped());
+            return Ok(DirEnd::LeftOut(fault));
         };
-        let all_pauses = if dir.is_root() { &[][..] } else { &PAUSES };
-        let (mut pauses, mut ended_before) = (all_pauses.iter(), self.state.borrow().ended);
+        let passes: fn(FaultCode) -> bool = if dir.is_root() { is_busy } else { may_pass };
+        let mut pauses = PAUSES.iter();
         loop {
             let fault = match self.listed(&at, listed).await {
-                Ok(()) => return Ok(Ok(())),
+                Ok(()) => return Ok(DirEnd::Listed),
                 Err(ListingFailure::Here(fault)) => return Err(fault),
                 Err(ListingFailure::There(fault)) => fault,
             };
             // One directory of many: it is told, and the rest is listed.
             if !dir.is_root() && is_of_one(fault.code) {
-                return Ok(Err(fault));
+                return Ok(DirEnd::LeftOut(fault));
             }
-            // The key's listings were all in use, and some have ended: it is as if it were asked for
-            // the first time.
-            let ended = self.state.borrow().ended;
-            if fault.code == FaultCode::Busy && ended != ended_before {
-                (pauses, ended_before) = (all_pauses.iter(), ended);
+            // It is no failure while another one of this run has a place there.
+            if is_busy(fault.code) && self.state.borrow_mut().narrowed() {
+                return Ok(DirEnd::Waits);
             }
-            let Some(pause) = pauses.next().filter(|_| may_pass(fault.code)) else { return Err(fault) };
+            let Some(pause) = pauses.next().filter(|_| passes(fault.code)) else { return Err(fault) };
             // What was given already comes again, and may have changed.
             self.state.borrow_mut().collection.begin_again(listed);
-            // If it is stopped meanwhile, the next listing says so.
-            let _ = tokio::time::timeout(*pause, self.stop.clone().stopped()).await;
+            self.pause(*pause).await;
         }
+    }
+
+    /// Waits, or is stopped meanwhile: the next listing says so.
+    async fn pause(&self, pause: Duration) {
+        let _ = tokio::time::timeout(pause, self.stop.clone().stopped()).await;
     }
 
     /// Lists a directory once.
@@ -337,18 +377,26 @@ impl GatheringState<'_> {
         self.collection.omit(from, omitted).map_err(|error| fault(&error))
     }
 
+    /// Has fewer directories listed at a time, as the daemon is busy. Gives whether others are
+    /// being listed.
+    fn narrowed(&mut self) -> bool {
+        let others = self.under_way.saturating_sub(1);
+        self.width.narrow(others, Instant::now());
+        others > 0
+    }
+
     /// Ends with a directory.
-    fn end(&mut self, listed: DirItems, ended: Result<(), Fault>) -> Result<(), Fault> {
+    fn end(&mut self, listed: DirItems, end: DirEnd) -> Result<(), Fault> {
         self.under_way -= 1;
-        self.ended += 1;
-        match ended {
-            Ok(()) => self.collection.done(listed).map_err(|error| fault(&error)),
-            Err(omitted) => {
+        match end {
+            DirEnd::Listed => return self.collection.done(listed).map_err(|error| fault(&error)),
+            DirEnd::LeftOut(omitted) => {
                 self.telling.omitted(&omitted);
                 self.collection.leave_out(listed);
-                Ok(())
             }
+            DirEnd::Waits => self.collection.put_back(listed),
         }
+        Ok(())
     }
 }
 
@@ -389,6 +437,11 @@ fn too_many(max_mib: usize) -> Fault {
 /// Whether a failure is that of one directory alone.
 fn is_of_one(code: FaultCode) -> bool {
     matches!(code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay)
+}
+
+/// Whether a failure is that all listings are in use which the daemon has for this key.
+fn is_busy(code: FaultCode) -> bool {
+    code == FaultCode::Busy
 }
 
 /// Whether a failure may be over soon.
