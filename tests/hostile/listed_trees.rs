@@ -238,11 +238,42 @@ fn one_directory_that_cannot_be_listed_is_told_and_the_others_are_listed() {
                 let asked = Asked::of(&server);
                 if asked.path == "a" { asked.refuse(code) } else { asked.tell(&["x"]) }
             }
+            // It is no failure of the whole tree.
+            let top = Asked::of(&server);
+            assert_eq!(top.path, "");
+            top.tell(&["a/", "b/"]);
         });
         assert_eq!(outcome.code, 23, "{outcome}");
         assert_eq!(outcome.events_of("manifest")[0]["omitted"], 1, "{outcome}");
         assert_eq!(names(&host, "out"), ["a", "b", "b/x"]);
     }
+}
+
+#[test]
+fn a_right_that_is_taken_away_in_the_run_makes_no_list_of_what_was_listed_before() {
+    let (host, server) = (Host::new(), Server::start());
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).tell(&["a/", "b/", "c/"]);
+        let mut asked: Vec<_> = (0..3).map(|_| Asked::of(&server)).collect();
+        asked.sort_by(|one, other| one.path.cmp(&other.path));
+        for asked in asked {
+            if asked.path == "c" { asked.refuse(FaultCode::Denied) } else { asked.tell(&["x"]) }
+        }
+        let top = Asked::of(&server);
+        assert_eq!(top.path, "");
+        top.refuse(FaultCode::Denied);
+    });
+    assert_eq!(outcome.code, 4, "{outcome}");
+    assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+    // The right is there again, and what was denied is asked for.
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).tell(&["a/", "b/", "c/"]);
+        let asked = Asked::of(&server);
+        assert_eq!(asked.path, "c");
+        asked.tell(&["x"]);
+    });
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert_eq!(names(&host, "out"), ["a", "a/x", "b", "b/x", "c", "c/x"]);
 }
 
 #[test]
@@ -259,6 +290,7 @@ fn a_directory_that_has_become_a_file_is_not_taken_for_one_with_a_file_of_that_n
                 _ => asked.tell(&["own"]),
             }
         }
+        Asked::of(&server).tell(&["gone", "own/"]);
     });
     assert_eq!(outcome.code, 23, "{outcome}");
     assert!(outcome.stderr.contains("is none any more"), "{outcome}");

@@ -94,7 +94,8 @@ pub(in crate::commands) async fn gather(
     telling.resumed(collection.resumed());
     let (now, under_way) = (Instant::now(), 0);
     let width = ListingWidth::new(now);
-    let state = GatheringState { collection, telling, under_way, width, items: 0, bytes: 0, told: now };
+    let has_refused = false;
+    let state = GatheringState { collection, telling, under_way, width, has_refused, items: 0, bytes: 0, told: now };
     let (state, changed) = (RefCell::new(state), Notify::new());
     let gathering = Gathering { remote, top, filter, stop, state, changed };
     gathering.all().await?;
@@ -150,6 +151,8 @@ struct GatheringState<'t> {
     under_way: usize,
     /// Directories that may be.
     width: ListingWidth,
+    /// Whether a directory was left out as the daemon has it no more, or not for this key.
+    has_refused: bool,
     items: u64,
     bytes: u64,
     /// The time at which it was told how far it is.
@@ -186,7 +189,13 @@ impl Gathering<'_, '_> {
             self.directory(listed).await?;
         }
         // As many as the width is at most.
-        tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn()).map(drop)
+        tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn())?;
+        // Whatever took the whole tree away meanwhile, or this key's right to it, was told of each
+        // directory.
+        if self.state.borrow().has_refused {
+            self.look(may_pass, &mut |_| ControlFlow::Break(())).await?;
+        }
+        Ok(())
     }
 
     /// Has `sink` look at the names at the top, some times more after a failure that `passes`.
@@ -391,6 +400,7 @@ impl GatheringState<'_> {
         match end {
             DirEnd::Listed => return self.collection.done(listed).map_err(|error| fault(&error)),
             DirEnd::LeftOut(omitted) => {
+                self.has_refused |= is_of_one(omitted.code);
                 self.telling.omitted(&omitted);
                 self.collection.leave_out(listed);
             }
