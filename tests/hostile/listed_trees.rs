@@ -117,7 +117,7 @@ fn go_on(server: &Server) {
     let top = Asked::of(server);
     assert_eq!(top.path, "");
     // It has changed meanwhile, and was listed before that.
-    top.tell(&["new/"]);
+    top.tell(&["a", "c/", "new/"]);
     let asked: Vec<_> = (0..3).map(|_| Asked::of(server)).collect();
     let paths: BTreeSet<_> = asked.iter().map(|asked| asked.path.clone()).collect();
     assert_eq!(paths, BTreeSet::from(["a/deep", "b", "c"].map(str::to_owned)));
@@ -141,6 +141,15 @@ fn a_scan_that_was_killed_asks_only_for_directories_that_were_not_done() {
     });
     assert_eq!(outcome.code, 4, "{outcome}");
     assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+
+    // An empty mount point, another tree and a file are not the tree that the record is of.
+    let others: [&[&str]; 4] = [&[], &["new/", "x/"], &["a", "b", "c"], &["data"]];
+    for names in others {
+        let outcome = served(make(&host, &server, "out"), || Asked::of(&server).tell(names));
+        assert_eq!(outcome.code, 2, "{outcome}");
+        assert!(outcome.stderr.contains("begun with another tree"), "{outcome}");
+        assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+    }
 
     let outcome = served(make(&host, &server, "out"), || go_on(&server));
     assert_eq!(outcome.code, 0, "{outcome}");

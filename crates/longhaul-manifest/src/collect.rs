@@ -69,6 +69,8 @@ pub struct Collection {
     /// Bytes of it that the disk may not have yet.
     unsynced: u64,
     waiting: Waiting,
+    /// The directories that an earlier run had found at the top.
+    tops: BTreeSet<Vec<u8>>,
     is_resumed: bool,
     /// Items that an earlier run had listed.
     resumed: u64,
@@ -161,18 +163,29 @@ impl Collection {
             Err(error) => return Err(failed()(error)),
         };
         let terms = terms.first_frame();
-        let Replayed { waiting: dirs, length, items: resumed, omitted, is_begun: is_resumed } = replay;
+        let Replayed { waiting: dirs, tops, length, items: resumed, omitted, is_begun: is_resumed } = replay;
         let mut waiting = Waiting::new(asked.waiting_bytes_max);
         dirs.into_iter().for_each(|dir| waiting.put(dir));
         let unsynced = 0;
         let collection =
-            Collection { draft, record, terms, path, length, unsynced, waiting, is_resumed, resumed, omitted };
+            Collection { draft, record, terms, path, length, unsynced, waiting, tops, is_resumed, resumed, omitted };
         Ok(CollectionStart::Goes(Box::new(collection)))
     }
 
     /// Whether an earlier run had listed a directory.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    /// Whether an earlier run had found a directory with this name at the top. A tree with none of
+    /// them is another one: see [`Collection::other_tree`].
+    pub fn had_at_top(&self, name: &[u8]) -> bool {
+        self.tops.contains(name)
+    }
+
+    /// The error of a record that is gone on with where another tree lies by now.
+    pub fn other_tree(&self) -> ManifestError {
+        ManifestError::OtherDraft { path: self.draft.dir().to_owned(), of: "tree" }
     }
 
     /// Items that an earlier run had listed.
@@ -326,6 +339,8 @@ impl Collection {
 struct Replayed {
     /// Directories that are in a directory that is done, and are not done themselves.
     waiting: BTreeSet<RelPath>,
+    /// Directories at the top, done or not.
+    tops: BTreeSet<Vec<u8>>,
     /// Bytes up to the end of the last directory that is done.
     length: u64,
     items: u64,
@@ -355,6 +370,9 @@ impl Replayed {
                     let dir = if dir.is_empty() { RelPath::root() } else { RelPath::new(dir).map_err(|_| damage())? };
                     if !self.waiting.remove(&dir) {
                         return Err(damage());
+                    }
+                    if dir.is_root() {
+                        self.tops.extend(dirs.iter().map(|dir| dir.as_bytes().to_vec()));
                     }
                     self.waiting.extend(dirs.drain(..));
                     faults.drain(..).for_each(|fault| told(&fault));

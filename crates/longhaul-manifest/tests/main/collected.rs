@@ -110,6 +110,9 @@ fn a_run_that_ends_anywhere_goes_on_with_what_was_not_done() {
         assert_eq!(is_unfinished(&out), count > 0);
         let mut collection = start(&out);
         assert_eq!((collection.is_resumed(), collection.has_waiting()), (count > 0, count < 5));
+        // Done or not, the directories at the top are those by which the tree is known again.
+        let had = ["a", "b", "c", "z", "deep", "a/deep", ""].map(|name| collection.had_at_top(name.as_bytes()));
+        assert_eq!(had, [count > 0, count > 0, count > 0, false, false, false, false]);
         let after = list(&mut collection, 9);
         assert!(before.len() + after.len() == 5 && !before.iter().any(|dir| after.contains(dir)), "{after:?}");
         let made = seal(collection, 1 << 20).unwrap();

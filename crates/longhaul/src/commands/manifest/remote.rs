@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
 use longhaul_engine::{Listed, ListedKind, Reach, Remote, RemotePath, Stop, list};
 use longhaul_manifest::{
-    Collecting, Collection, CollectionStart, DirItems, Item, ItemKind, ManifestError, Sealed, Sums,
+    Collecting, Collection, CollectionStart, DirItems, Item, ItemKind, ManifestError, Sealed, Sums, is_unfinished,
 };
 use tokio::sync::Notify;
 
@@ -63,7 +63,7 @@ pub(super) fn make(
     asking.end();
     match sealed {
         Ok(sealed) => telling.made(&out, &sealed),
-        Err(fault) if fault.hint.is_none() => telling.failed(&fault.hint_in_words(GOES_ON)),
+        Err(fault) if fault.hint.is_none() && is_unfinished(&out) => telling.failed(&fault.hint_in_words(GOES_ON)),
         Err(fault) => telling.failed(&fault),
     }
     Ok(telling.end())
@@ -184,7 +184,7 @@ impl Gathering<'_, '_> {
         // The first conversation is alone: the user may be asked about the daemon's key, and one
         // who may not list the top is told that of all, and not of each directory.
         if waits && is_resumed {
-            self.look(is_busy, &mut |_| ControlFlow::Break(())).await?;
+            self.need_same_tree().await?;
         } else if !is_resumed && let Some(listed) = self.begin() {
             self.directory(listed).await?;
         }
@@ -196,6 +196,19 @@ impl Gathering<'_, '_> {
             self.look(may_pass, &mut |_| ControlFlow::Break(())).await?;
         }
         Ok(())
+    }
+
+    /// Needs a directory at the top that was there when the record was begun. A mount point without
+    /// its file system has none, and all that waits would be left out.
+    async fn need_same_tree(&self) -> Result<(), Fault> {
+        let mut is_same = false;
+        let mut sink = |page: Vec<Listed>| {
+            let state = self.state.borrow();
+            is_same |= page.iter().any(|name| name.kind == ListedKind::Dir && state.collection.had_at_top(&name.name));
+            if is_same { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.look(is_busy, &mut sink).await?;
+        if is_same { Ok(()) } else { Err(fault(&self.state.borrow().collection.other_tree())) }
     }
 
     /// Has `sink` look at the names at the top, some times more after a failure that `passes`.
