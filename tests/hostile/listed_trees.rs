@@ -159,6 +159,19 @@ fn a_scan_that_was_killed_asks_only_for_directories_that_were_not_done() {
 }
 
 #[test]
+fn another_daemon_at_the_same_address_does_not_go_on_with_what_the_first_one_has_listed() {
+    let (host, server) = (Host::new(), Server::start());
+    killed(make(&host, &server, "out"), &server);
+    let addr = server.addr();
+    drop(server);
+    let server = Server::at(addr, &Identity::generate().unwrap());
+    let outcome = served(make(&host, &server, "out"), || Asked::of(&server).tell(&["a/", "b/", "c/"]));
+    assert_eq!(outcome.code, 2, "{outcome}");
+    assert!(outcome.stderr.contains("begun with another key of the daemon"), "{outcome}");
+    assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+}
+
+#[test]
 fn a_plan_of_a_source_at_a_daemon_goes_on_too() {
     let (host, server) = (Host::new(), Server::start());
     host.run(["job", "add", "--name", "in", "--peer-key", &server.key(), &url(&server), "here"]).succeed();

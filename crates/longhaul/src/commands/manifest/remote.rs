@@ -4,6 +4,7 @@
 //! manifests keeps what was listed, so that a run that was stopped goes on. Files are not read. A
 //! daemon may be a stranger: what it lists takes bounded memory.
 
+mod proved;
 mod width;
 
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ use longhaul_manifest::{
 };
 use tokio::sync::Notify;
 
+use self::proved::ProvedKey;
 use self::width::{ListingWidth, WIDER_AFTER};
 use super::{Output, SORT_BYTES, computed, fault, filter};
 use crate::cli::ManifestMakeArgs;
@@ -97,7 +99,8 @@ pub(in crate::commands) async fn gather(
     let has_refused = false;
     let state = GatheringState { collection, telling, under_way, width, has_refused, items: 0, bytes: 0, told: now };
     let (state, changed) = (RefCell::new(state), Notify::new());
-    let gathering = Gathering { remote, top, filter, stop, state, changed };
+    let (remote, proved) = ProvedKey::noted(remote);
+    let gathering = Gathering { remote, proved, top, filter, stop, state, changed };
     gathering.all().await?;
     sealed(gathering.state.into_inner().collection, stop.clone()).await
 }
@@ -134,7 +137,8 @@ fn named(remote: &Remote, top: &RemotePath) -> Vec<u8> {
 
 /// A tree being gathered.
 struct Gathering<'g, 't> {
-    remote: &'g Remote,
+    remote: Remote,
+    proved: Arc<ProvedKey>,
     top: RemotePath,
     filter: Filter,
     stop: &'g Stop,
@@ -208,7 +212,14 @@ impl Gathering<'_, '_> {
             if is_same { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         self.look(is_busy, &mut sink).await?;
-        if is_same { Ok(()) } else { Err(fault(&self.state.borrow().collection.other_tree())) }
+        self.need_same_daemon()?;
+        if is_same { Ok(()) } else { Err(fault(&self.state.borrow().collection.other("tree"))) }
+    }
+
+    /// Needs the daemon to be the one by which the record was begun, or has it noted there.
+    fn need_same_daemon(&self) -> Result<(), Fault> {
+        let Some(key) = self.proved.get() else { return Ok(()) };
+        self.state.borrow_mut().collection.need_lister(key.as_bytes()).map_err(|error| fault(&error))
     }
 
     /// Has `sink` look at the names at the top, some times more after a failure that `passes`.
@@ -258,6 +269,7 @@ impl Gathering<'_, '_> {
     /// Lists a directory, or tells why it cannot be listed.
     async fn directory(&self, mut listed: DirItems) -> Result<(), Fault> {
         let ended = self.tried(&mut listed).await?;
+        self.need_same_daemon()?;
         self.state.borrow_mut().end(listed, ended)?;
         self.changed.notify_waiters();
         Ok(())
