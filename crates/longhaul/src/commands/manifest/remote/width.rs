@@ -13,6 +13,7 @@ pub(super) struct ListingWidth {
 }
 
 impl ListingWidth {
+    /// As wide as it ever is.
     pub(super) fn new(now: Instant) -> ListingWidth {
         ListingWidth { dirs: DIRS_AT_A_TIME_MAX, since: now }
     }
