@@ -117,7 +117,7 @@ fn go_on(server: &Server) {
     let top = Asked::of(server);
     assert_eq!(top.path, "");
     // It has changed meanwhile, and was listed before that.
-    top.tell(&["new/"]);
+    top.tell(&["a", "c/", "new/"]);
     let asked: Vec<_> = (0..3).map(|_| Asked::of(server)).collect();
     let paths: BTreeSet<_> = asked.iter().map(|asked| asked.path.clone()).collect();
     assert_eq!(paths, BTreeSet::from(["a/deep", "b", "c"].map(str::to_owned)));
@@ -135,15 +135,40 @@ fn a_scan_that_was_killed_asks_only_for_directories_that_were_not_done() {
     let other = format!("lh://{}/data/a/", server.addr());
     host.run(["manifest", "make", "--peer-key", &server.key(), &other, "-o", "out"]).fail(2);
     // A daemon that shows its top to this key no more makes no list with gaps.
-    let outcome = served(make(&host, &server, "out"), || Asked::of(&server).refuse(FaultCode::Denied));
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).refuse(FaultCode::Busy);
+        Asked::of(&server).refuse(FaultCode::Denied);
+    });
     assert_eq!(outcome.code, 4, "{outcome}");
     assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+
+    // An empty mount point, another tree and a file are not the tree that the record is of.
+    let others: [&[&str]; 4] = [&[], &["new/", "x/"], &["a", "b", "c"], &["data"]];
+    for names in others {
+        let outcome = served(make(&host, &server, "out"), || Asked::of(&server).tell(names));
+        assert_eq!(outcome.code, 2, "{outcome}");
+        assert!(outcome.stderr.contains("begun with another tree"), "{outcome}");
+        assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+    }
 
     let outcome = served(make(&host, &server, "out"), || go_on(&server));
     assert_eq!(outcome.code, 0, "{outcome}");
     assert_eq!(outcome.summary()["items_resumed"], 5, "{outcome}");
     assert_eq!(names(&host, "out"), ["a", "a/deep", "a/deep/y", "a/x", "b", "b/y", "c", "c/y"]);
     assert_eq!(fs::read_dir(host.path("out")).unwrap().count(), 2, "a segment and the head");
+}
+
+#[test]
+fn another_daemon_at_the_same_address_does_not_go_on_with_what_the_first_one_has_listed() {
+    let (host, server) = (Host::new(), Server::start());
+    killed(make(&host, &server, "out"), &server);
+    let addr = server.addr();
+    drop(server);
+    let server = Server::at(addr, &Identity::generate().unwrap());
+    let outcome = served(make(&host, &server, "out"), || Asked::of(&server).tell(&["a/", "b/", "c/"]));
+    assert_eq!(outcome.code, 2, "{outcome}");
+    assert!(outcome.stderr.contains("begun with another key of the daemon"), "{outcome}");
+    assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
 }
 
 #[test]
@@ -183,23 +208,46 @@ fn a_daemon_that_goes_away_and_comes_back_is_asked_again_for_the_directory() {
 }
 
 #[test]
-fn a_daemon_whose_listings_are_all_in_use_is_asked_as_long_as_others_of_the_run_end() {
+fn a_busy_daemon_is_asked_for_one_directory_behind_the_other_and_no_pause_is_taken_for_that() {
     let (host, server) = (Host::new(), Server::start());
     let outcome = served(make(&host, &server, "out"), || {
-        Asked::of(&server).tell(&["busy/", "c/"]);
-        // More often than a daemon is asked of which nothing else comes.
-        for round in 0..6 {
-            // Neither is answered before both are asked for.
-            let (one, two) = (Asked::of(&server), Asked::of(&server));
-            let (busy, other) = if one.path == "busy" { (one, two) } else { (two, one) };
-            assert_eq!(busy.path, "busy");
-            busy.refuse(FaultCode::Busy);
-            other.tell(if round < 5 { &["c/"][..] } else { &[] });
+        Asked::of(&server).tell(&["a/", "b/", "z/"]);
+        let mut asked: Vec<_> = (0..3).map(|_| Asked::of(&server)).collect();
+        asked.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut long = asked.pop().unwrap();
+        long.page(&["z/"], false);
+        asked.into_iter().for_each(|asked| asked.refuse(FaultCode::Busy));
+        long.page(&[], true);
+        // Those that were refused rest as long as another one is listed.
+        for depth in 2..12 {
+            let asked = Asked::of(&server);
+            assert_eq!(asked.path, vec!["z"; depth].join("/"));
+            asked.tell(if depth < 11 { &["z/"][..] } else { &[] });
         }
+        // One that is alone has its pauses.
+        let first = Asked::of(&server);
+        let path = first.path.clone();
+        first.refuse(FaultCode::Busy);
+        let again = Asked::of(&server);
+        assert_eq!(again.path, path);
+        again.tell(&["x"]);
         Asked::of(&server).tell(&["x"]);
     });
     assert_eq!(outcome.code, 0, "{outcome}");
-    assert_eq!(names(&host, "out"), ["busy", "busy/x", "c", "c/c", "c/c/c", "c/c/c/c", "c/c/c/c/c", "c/c/c/c/c/c"]);
+    let names = names(&host, "out");
+    assert_eq!((names.len(), &names[..4]), (15, &["a", "a/x", "b", "b/x"].map(str::to_owned)[..]), "{names:?}");
+}
+
+#[test]
+fn the_top_is_asked_for_again_too_if_all_listings_of_the_key_are_in_use() {
+    let (host, server) = (Host::new(), Server::start());
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).refuse(FaultCode::Busy);
+        Asked::of(&server).tell(&["a/", "f"]);
+        Asked::of(&server).tell(&["x"]);
+    });
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert_eq!(names(&host, "out"), ["a", "a/x", "f"]);
 }
 
 #[test]
@@ -212,11 +260,42 @@ fn one_directory_that_cannot_be_listed_is_told_and_the_others_are_listed() {
                 let asked = Asked::of(&server);
                 if asked.path == "a" { asked.refuse(code) } else { asked.tell(&["x"]) }
             }
+            // It is no failure of the whole tree.
+            let top = Asked::of(&server);
+            assert_eq!(top.path, "");
+            top.tell(&["a/", "b/"]);
         });
         assert_eq!(outcome.code, 23, "{outcome}");
         assert_eq!(outcome.events_of("manifest")[0]["omitted"], 1, "{outcome}");
         assert_eq!(names(&host, "out"), ["a", "b", "b/x"]);
     }
+}
+
+#[test]
+fn a_right_that_is_taken_away_in_the_run_makes_no_list_of_what_was_listed_before() {
+    let (host, server) = (Host::new(), Server::start());
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).tell(&["a/", "b/", "c/"]);
+        let mut asked: Vec<_> = (0..3).map(|_| Asked::of(&server)).collect();
+        asked.sort_by(|one, other| one.path.cmp(&other.path));
+        for asked in asked {
+            if asked.path == "c" { asked.refuse(FaultCode::Denied) } else { asked.tell(&["x"]) }
+        }
+        let top = Asked::of(&server);
+        assert_eq!(top.path, "");
+        top.refuse(FaultCode::Denied);
+    });
+    assert_eq!(outcome.code, 4, "{outcome}");
+    assert!(host.path("out/progress.lhp").exists() && !host.path("out/head.lhm").exists());
+    // The right is there again, and what was denied is asked for.
+    let outcome = served(make(&host, &server, "out"), || {
+        Asked::of(&server).tell(&["a/", "b/", "c/"]);
+        let asked = Asked::of(&server);
+        assert_eq!(asked.path, "c");
+        asked.tell(&["x"]);
+    });
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert_eq!(names(&host, "out"), ["a", "a/x", "b", "b/x", "c", "c/x"]);
 }
 
 #[test]
@@ -233,6 +312,7 @@ fn a_directory_that_has_become_a_file_is_not_taken_for_one_with_a_file_of_that_n
                 _ => asked.tell(&["own"]),
             }
         }
+        Asked::of(&server).tell(&["gone", "own/"]);
     });
     assert_eq!(outcome.code, 23, "{outcome}");
     assert!(outcome.stderr.contains("is none any more"), "{outcome}");

@@ -69,10 +69,20 @@ pub struct Collection {
     /// Bytes of it that the disk may not have yet.
     unsynced: u64,
     waiting: Waiting,
+    signs: TreeSigns,
     is_resumed: bool,
     /// Items that an earlier run had listed.
     resumed: u64,
     omitted: u64,
+}
+
+/// The signs by which a tree is known again.
+#[derive(Debug, Default)]
+struct TreeSigns {
+    /// The directories that an earlier run had found at the top, done or not.
+    tops: BTreeSet<Vec<u8>>,
+    /// The key of whoever lists the tree.
+    lister: Option<Vec<u8>>,
 }
 
 /// The items of a directory that is being listed.
@@ -161,18 +171,39 @@ impl Collection {
             Err(error) => return Err(failed()(error)),
         };
         let terms = terms.first_frame();
-        let Replayed { waiting: dirs, length, items: resumed, omitted, is_begun: is_resumed } = replay;
+        let Replayed { waiting: dirs, signs, length, items: resumed, omitted, is_begun: is_resumed } = replay;
         let mut waiting = Waiting::new(asked.waiting_bytes_max);
         dirs.into_iter().for_each(|dir| waiting.put(dir));
         let unsynced = 0;
         let collection =
-            Collection { draft, record, terms, path, length, unsynced, waiting, is_resumed, resumed, omitted };
+            Collection { draft, record, terms, path, length, unsynced, waiting, signs, is_resumed, resumed, omitted };
         Ok(CollectionStart::Goes(Box::new(collection)))
     }
 
     /// Whether an earlier run had listed a directory.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    /// Whether an earlier run had found a directory with this name at the top. A tree with none of
+    /// them is another one: see [`Collection::other`].
+    pub fn had_at_top(&self, name: &[u8]) -> bool {
+        self.signs.tops.contains(name)
+    }
+
+    /// The error of a record that was begun with another one `of` these.
+    pub fn other(&self, of: &'static str) -> ManifestError {
+        ManifestError::OtherDraft { path: self.draft.dir().to_owned(), of }
+    }
+
+    /// Needs the tree to be listed by whoever has listed it before, as far as that is known. A
+    /// record that is not begun yet will have the key.
+    ///
+    /// # Errors
+    /// [`ManifestError::OtherDraft`] if this is another key.
+    pub fn need_lister(&mut self, key: &[u8]) -> Result<(), ManifestError> {
+        let lister = self.signs.lister.get_or_insert_with(|| key.to_vec());
+        if lister.as_slice() == key { Ok(()) } else { Err(self.other("key of the daemon")) }
     }
 
     /// Items that an earlier run had listed.
@@ -235,6 +266,12 @@ impl Collection {
         listed.dir = dir;
     }
 
+    /// Forgets what was listed of a directory, which waits again: it is the next to be begun.
+    pub fn put_back(&mut self, mut listed: DirItems) {
+        self.begin_again(&mut listed);
+        self.waiting.put(listed.dir);
+    }
+
     /// Leaves out what is in a directory. It is not in the record, so that a later run asks for it
     /// once more.
     pub fn leave_out(&mut self, mut listed: DirItems) {
@@ -252,8 +289,10 @@ impl Collection {
         let body = [&listed.omitted.to_le_bytes()[..], listed.dir.as_bytes()].concat();
         listed.frames.extend(frame(DIR_DONE, &body));
         if self.record.is_none() {
-            self.record = Some(self.draft.replace(PROGRESS_NAME, &self.terms)?);
-            self.length = self.terms.len() as u64;
+            let mut start = self.terms.clone();
+            start.extend(self.signs.lister.iter().flat_map(|key| frame(LISTER, key)));
+            self.record = Some(self.draft.replace(PROGRESS_NAME, &start)?);
+            self.length = start.len() as u64;
         }
         self.write(&mut listed).map_err(ManifestError::file(WRITING, &self.path))?;
         self.omitted += listed.omitted;
@@ -320,6 +359,7 @@ impl Collection {
 struct Replayed {
     /// Directories that are in a directory that is done, and are not done themselves.
     waiting: BTreeSet<RelPath>,
+    signs: TreeSigns,
     /// Bytes up to the end of the last directory that is done.
     length: u64,
     items: u64,
@@ -343,12 +383,16 @@ impl Replayed {
                         }
                     }
                 }
+                LISTER if !self.is_begun => (self.signs.lister, self.length) = (Some(body), frames.end()),
                 DIR_FAULT => faults.push(serde_json::from_slice(&body).map_err(|_| damage())?),
                 DIR_DONE => {
                     let (omitted, dir) = body.split_first_chunk().ok_or_else(damage)?;
                     let dir = if dir.is_empty() { RelPath::root() } else { RelPath::new(dir).map_err(|_| damage())? };
                     if !self.waiting.remove(&dir) {
                         return Err(damage());
+                    }
+                    if dir.is_root() {
+                        self.signs.tops.extend(dirs.iter().map(|dir| dir.as_bytes().to_vec()));
                     }
                     self.waiting.extend(dirs.drain(..));
                     faults.drain(..).for_each(|fault| told(&fault));
@@ -396,7 +440,7 @@ impl Waiting {
         self.bytes -= memory_of(dir);
     }
 
-    /// Has a directory wait that waited in an earlier run, which had room for it.
+    /// Has a directory wait that did before, when there was room for it.
     fn put(&mut self, dir: RelPath) {
         self.bytes += memory_of(&dir);
         self.dirs.push(dir);
@@ -421,6 +465,8 @@ const WRITING: &str = "write the record of an unfinished manifest";
 const DIR_ITEMS: u8 = b'i';
 const DIR_FAULT: u8 = b'f';
 const DIR_DONE: u8 = b'd';
+/// The key of whoever lists the tree, behind the terms.
+const LISTER: u8 = b'k';
 /// Bytes of a directory that are held in memory before they go to a file: some 30,000 names.
 const FRAMES_HELD_BYTES: usize = 1 << 20;
 /// Faults of names of one directory that a later run tells once more. Any others are counted.

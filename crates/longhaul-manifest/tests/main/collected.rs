@@ -101,6 +101,7 @@ fn a_run_that_ends_anywhere_goes_on_with_what_was_not_done() {
     for count in 0..=5 {
         let out = dir.path().join(count.to_string());
         let mut collection = start(&out);
+        collection.need_lister(b"key").unwrap();
         let before = list(&mut collection, count);
         // Another one is under way, and what it has is lost.
         if let Some(mut listed) = collection.begin() {
@@ -109,7 +110,17 @@ fn a_run_that_ends_anywhere_goes_on_with_what_was_not_done() {
         drop(collection);
         assert_eq!(is_unfinished(&out), count > 0);
         let mut collection = start(&out);
+        assert_eq!(collection.need_lister(b"another").is_err(), count > 0);
+        drop(collection);
+        let mut collection = start(&out);
         assert_eq!((collection.is_resumed(), collection.has_waiting()), (count > 0, count < 5));
+        // The key is in the record, or will be.
+        collection.need_lister(b"key").unwrap();
+        let other = collection.need_lister(b"other");
+        assert!(matches!(other, Err(ManifestError::OtherDraft { of: "key of the daemon", .. })), "{other:?}");
+        // Done or not, the directories at the top are those by which the tree is known again.
+        let had = ["a", "b", "c", "z", "deep", "a/deep", ""].map(|name| collection.had_at_top(name.as_bytes()));
+        assert_eq!(had, [count > 0, count > 0, count > 0, false, false, false, false]);
         let after = list(&mut collection, 9);
         assert!(before.len() + after.len() == 5 && !before.iter().any(|dir| after.contains(dir)), "{after:?}");
         let made = seal(collection, 1 << 20).unwrap();
@@ -124,6 +135,7 @@ fn a_record_that_is_cut_anywhere_loses_whole_directories_and_no_more() {
     let wanted = whole(&dir.path().join("whole")).digest();
     let out = dir.path().join("cut");
     let mut collection = start(&out);
+    collection.need_lister(b"key").unwrap();
     list(&mut collection, 4);
     drop(collection);
     let bytes = fs::read(out.join("progress.lhp")).unwrap();

@@ -4,6 +4,9 @@
 //! manifests keeps what was listed, so that a run that was stopped goes on. Files are not read. A
 //! daemon may be a stranger: what it lists takes bounded memory.
 
+mod proved;
+mod width;
+
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,10 +17,12 @@ use std::time::{Duration, Instant};
 use longhaul_core::{Blame, Fault, FaultCode, Filter, RelPath};
 use longhaul_engine::{Listed, ListedKind, Reach, Remote, RemotePath, Stop, list};
 use longhaul_manifest::{
-    Collecting, Collection, CollectionStart, DirItems, Item, ItemKind, ManifestError, Sealed, Sums,
+    Collecting, Collection, CollectionStart, DirItems, Item, ItemKind, ManifestError, Sealed, Sums, is_unfinished,
 };
 use tokio::sync::Notify;
 
+use self::proved::ProvedKey;
+use self::width::{ListingWidth, WIDER_AFTER};
 use super::{Output, SORT_BYTES, computed, fault, filter};
 use crate::cli::ManifestMakeArgs;
 use crate::commands::{Context, block_on};
@@ -60,7 +65,7 @@ pub(super) fn make(
     asking.end();
     match sealed {
         Ok(sealed) => telling.made(&out, &sealed),
-        Err(fault) if fault.hint.is_none() => telling.failed(&fault.hint_in_words(GOES_ON)),
+        Err(fault) if fault.hint.is_none() && is_unfinished(&out) => telling.failed(&fault.hint_in_words(GOES_ON)),
         Err(fault) => telling.failed(&fault),
     }
     Ok(telling.end())
@@ -89,10 +94,13 @@ pub(in crate::commands) async fn gather(
         }
     };
     telling.resumed(collection.resumed());
-    let state =
-        GatheringState { collection, telling, under_way: 0, ended: 0, items: 0, bytes: 0, told: Instant::now() };
+    let (now, under_way) = (Instant::now(), 0);
+    let width = ListingWidth::new(now);
+    let has_refused = false;
+    let state = GatheringState { collection, telling, under_way, width, has_refused, items: 0, bytes: 0, told: now };
     let (state, changed) = (RefCell::new(state), Notify::new());
-    let gathering = Gathering { remote, top, filter, stop, state, changed };
+    let (remote, proved) = ProvedKey::noted(remote);
+    let gathering = Gathering { remote, proved, top, filter, stop, state, changed };
     gathering.all().await?;
     sealed(gathering.state.into_inner().collection, stop.clone()).await
 }
@@ -129,12 +137,13 @@ fn named(remote: &Remote, top: &RemotePath) -> Vec<u8> {
 
 /// A tree being gathered.
 struct Gathering<'g, 't> {
-    remote: &'g Remote,
+    remote: Remote,
+    proved: Arc<ProvedKey>,
     top: RemotePath,
     filter: Filter,
     stop: &'g Stop,
     state: RefCell<GatheringState<'t>>,
-    /// Told whenever a directory has ended.
+    /// Told whenever a directory has ended, or waits again.
     changed: Notify,
 }
 
@@ -144,8 +153,10 @@ struct GatheringState<'t> {
     telling: &'t mut Output,
     /// Directories that are being listed.
     under_way: usize,
-    /// Directories that were listed, or could not be.
-    ended: u64,
+    /// Directories that may be.
+    width: ListingWidth,
+    /// Whether a directory was left out as the daemon has it no more, or not for this key.
+    has_refused: bool,
     items: u64,
     bytes: u64,
     /// The time at which it was told how far it is.
@@ -160,6 +171,15 @@ enum ListingFailure {
     There(Fault),
 }
 
+/// The way in which the listing of a directory ended.
+enum DirEnd {
+    Listed,
+    /// It cannot be listed, and the others can.
+    LeftOut(Fault),
+    /// The daemon is busy with others of this run, and it is asked for behind them.
+    Waits,
+}
+
 impl Gathering<'_, '_> {
     /// Lists all directories that are not done.
     async fn all(&self) -> Result<(), Fault> {
@@ -168,13 +188,56 @@ impl Gathering<'_, '_> {
         // The first conversation is alone: the user may be asked about the daemon's key, and one
         // who may not list the top is told that of all, and not of each directory.
         if waits && is_resumed {
-            list(self.remote.clone(), Some(self.top.clone()), self.stop.clone(), |_| ControlFlow::Break(())).await?;
+            self.need_same_tree().await?;
         } else if !is_resumed && let Some(listed) = self.begin() {
             self.directory(listed).await?;
         }
-        // Three at a time: a daemon has four listings for each key, and one is left for 'ls' and for
-        // other scans of this user.
-        tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn()).map(drop)
+        // As many as the width is at most.
+        tokio::try_join!(self.in_turn(), self.in_turn(), self.in_turn())?;
+        // Whatever took the whole tree away meanwhile, or this key's right to it, was told of each
+        // directory.
+        if self.state.borrow().has_refused {
+            self.look(may_pass, &mut |_| ControlFlow::Break(())).await?;
+        }
+        Ok(())
+    }
+
+    /// Needs a directory at the top that was there when the record was begun. A mount point without
+    /// its file system has none, and all that waits would be left out.
+    async fn need_same_tree(&self) -> Result<(), Fault> {
+        let mut is_same = false;
+        let mut sink = |page: Vec<Listed>| {
+            let state = self.state.borrow();
+            is_same |= page.iter().any(|name| name.kind == ListedKind::Dir && state.collection.had_at_top(&name.name));
+            if is_same { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.look(is_busy, &mut sink).await?;
+        self.need_same_daemon()?;
+        if is_same { Ok(()) } else { Err(fault(&self.state.borrow().collection.other("tree"))) }
+    }
+
+    /// Needs the daemon to be the one by which the record was begun, or has it noted there.
+    fn need_same_daemon(&self) -> Result<(), Fault> {
+        let Some(key) = self.proved.get() else { return Ok(()) };
+        self.state.borrow_mut().collection.need_lister(key.as_bytes()).map_err(|error| fault(&error))
+    }
+
+    /// Has `sink` look at the names at the top, some times more after a failure that `passes`.
+    async fn look(
+        &self,
+        passes: fn(FaultCode) -> bool,
+        sink: &mut dyn FnMut(Vec<Listed>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let looked = list(self.remote.clone(), Some(self.top.clone()), self.stop.clone(), &mut *sink).await;
+            let Err(fault) = looked else { return Ok(()) };
+            if is_busy(fault.code) {
+                self.state.borrow_mut().narrowed();
+            }
+            let Some(pause) = pauses.next().filter(|_| passes(fault.code)) else { return Err(fault) };
+            self.pause(*pause).await;
+        }
     }
 
     /// Lists directories, one after the other, until none waits and none is under way.
@@ -183,14 +246,21 @@ impl Gathering<'_, '_> {
             match self.begin() {
                 Some(listed) => self.directory(listed).await?,
                 None if self.state.borrow().under_way == 0 => return Ok(()),
-                None => self.changed.notified().await,
+                // None waits, or no more are listed at a time just now.
+                None => {
+                    let _ = tokio::time::timeout(WIDER_AFTER, self.changed.notified()).await;
+                }
             }
         }
     }
 
-    /// Begins with a directory, if one waits.
+    /// Begins with a directory, if one waits and one more may be listed.
     fn begin(&self) -> Option<DirItems> {
         let mut state = self.state.borrow_mut();
+        let under_way = state.under_way;
+        if !state.width.has_room(under_way, Instant::now()) {
+            return None;
+        }
         let listed = state.collection.begin()?;
         state.under_way += 1;
         Some(listed)
@@ -199,43 +269,47 @@ impl Gathering<'_, '_> {
     /// Lists a directory, or tells why it cannot be listed.
     async fn directory(&self, mut listed: DirItems) -> Result<(), Fault> {
         let ended = self.tried(&mut listed).await?;
+        self.need_same_daemon()?;
         self.state.borrow_mut().end(listed, ended)?;
         self.changed.notify_waiters();
         Ok(())
     }
 
-    /// Lists a directory. A daemon that has listed the top is asked some times more. The inner fault
-    /// is that of this directory alone.
-    async fn tried(&self, listed: &mut DirItems) -> Result<Result<(), Fault>, Fault> {
+    /// Lists a directory. A daemon that has listed the top is asked some times more, and one that is
+    /// busy with others of this run is asked when these have ended.
+    async fn tried(&self, listed: &mut DirItems) -> Result<DirEnd, Fault> {
         let dir = listed.dir().clone();
         let Ok(at) = self.top.path.concat(&dir) else {
             let why = "the path is longer than one may be";
-            return Ok(Err(Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped())));
+            let fault = Fault::new(FaultCode::Unsupported, Blame::Peer, why).about(dir.escaped());
+            return Ok(DirEnd::LeftOut(fault));
         };
-        let all_pauses = if dir.is_root() { &[][..] } else { &PAUSES };
-        let (mut pauses, mut ended_before) = (all_pauses.iter(), self.state.borrow().ended);
+        let passes: fn(FaultCode) -> bool = if dir.is_root() { is_busy } else { may_pass };
+        let mut pauses = PAUSES.iter();
         loop {
             let fault = match self.listed(&at, listed).await {
-                Ok(()) => return Ok(Ok(())),
+                Ok(()) => return Ok(DirEnd::Listed),
                 Err(ListingFailure::Here(fault)) => return Err(fault),
                 Err(ListingFailure::There(fault)) => fault,
             };
             // One directory of many: it is told, and the rest is listed.
             if !dir.is_root() && is_of_one(fault.code) {
-                return Ok(Err(fault));
+                return Ok(DirEnd::LeftOut(fault));
             }
-            // The key's listings were all in use, and some have ended: it is as if it were asked for
-            // the first time.
-            let ended = self.state.borrow().ended;
-            if fault.code == FaultCode::Busy && ended != ended_before {
-                (pauses, ended_before) = (all_pauses.iter(), ended);
+            // It is no failure while another one of this run has a place there.
+            if is_busy(fault.code) && self.state.borrow_mut().narrowed() {
+                return Ok(DirEnd::Waits);
             }
-            let Some(pause) = pauses.next().filter(|_| may_pass(fault.code)) else { return Err(fault) };
+            let Some(pause) = pauses.next().filter(|_| passes(fault.code)) else { return Err(fault) };
             // What was given already comes again, and may have changed.
             self.state.borrow_mut().collection.begin_again(listed);
-            // If it is stopped meanwhile, the next listing says so.
-            let _ = tokio::time::timeout(*pause, self.stop.clone().stopped()).await;
+            self.pause(*pause).await;
         }
+    }
+
+    /// Waits, or is stopped meanwhile: the next listing says so.
+    async fn pause(&self, pause: Duration) {
+        let _ = tokio::time::timeout(pause, self.stop.clone().stopped()).await;
     }
 
     /// Lists a directory once.
@@ -337,18 +411,27 @@ impl GatheringState<'_> {
         self.collection.omit(from, omitted).map_err(|error| fault(&error))
     }
 
+    /// Has fewer directories listed at a time, as the daemon is busy. Gives whether others are
+    /// being listed.
+    fn narrowed(&mut self) -> bool {
+        let others = self.under_way.saturating_sub(1);
+        self.width.narrow(others, Instant::now());
+        others > 0
+    }
+
     /// Ends with a directory.
-    fn end(&mut self, listed: DirItems, ended: Result<(), Fault>) -> Result<(), Fault> {
+    fn end(&mut self, listed: DirItems, end: DirEnd) -> Result<(), Fault> {
         self.under_way -= 1;
-        self.ended += 1;
-        match ended {
-            Ok(()) => self.collection.done(listed).map_err(|error| fault(&error)),
-            Err(omitted) => {
+        match end {
+            DirEnd::Listed => return self.collection.done(listed).map_err(|error| fault(&error)),
+            DirEnd::LeftOut(omitted) => {
+                self.has_refused |= is_of_one(omitted.code);
                 self.telling.omitted(&omitted);
                 self.collection.leave_out(listed);
-                Ok(())
             }
+            DirEnd::Waits => self.collection.put_back(listed),
         }
+        Ok(())
     }
 }
 
@@ -389,6 +472,11 @@ fn too_many(max_mib: usize) -> Fault {
 /// Whether a failure is that of one directory alone.
 fn is_of_one(code: FaultCode) -> bool {
     matches!(code, FaultCode::Denied | FaultCode::NotFound | FaultCode::InTheWay)
+}
+
+/// Whether a failure is that all listings are in use which the daemon has for this key.
+fn is_busy(code: FaultCode) -> bool {
+    code == FaultCode::Busy
 }
 
 /// Whether a failure may be over soon.

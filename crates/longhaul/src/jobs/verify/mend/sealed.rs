@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io::ErrorKind;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub(super) struct ListedFiles {
     pub(super) list: Hash32,
     /// Those that were asked for and are in it.
     pub(super) files: BTreeMap<RelPath, SealedFile>,
-    /// Segments that were read for them, to their ends or to behind the last of these paths.
+    /// Segments that were read for them, each to its end.
     pub(super) segments_read: usize,
 }
 
@@ -61,9 +60,10 @@ impl Drop for ReadingEnd {
 }
 
 /// Says which of these paths are files of a dataset by its sealed list, and with which content.
-/// Blocks while the list is read, to the last of them: damage behind that is not found. Segments
-/// before it are left out if their ranges are known and have none of the paths. Their names are the
-/// digests of what was read then: damage that came since casts no doubt on the others.
+/// Blocks while the list is read, to the end of the segment that the last of them would be in:
+/// damage behind that is not found. Segments before it are left out if their ranges are known and
+/// have none of the paths. Their names are the digests of what was read then: damage that came
+/// since casts no doubt on the others.
 ///
 /// # Errors
 /// The fault of a list that is not there, or is damaged; `terminated` once it is over.
@@ -83,19 +83,13 @@ pub(super) fn listed(
             reading.behind = end;
             continue;
         }
-        let flow = reading.read(number, |item| {
-            if item.path.as_bytes() > last {
-                return ControlFlow::Break(());
-            }
+        // To its end, where its digest is compared once more with what was read of it.
+        reading.read(number, |item| {
             if item.is_file() && paths.contains(&item.path) {
                 let b3 = item.sums.get(Algorithm::Blake3).and_then(|b3| Hash32::try_from(b3).ok());
                 files.insert(item.path.clone(), SealedFile { b3, mtime: item.mtime });
             }
-            ControlFlow::Continue(())
         })?;
-        if flow.is_break() {
-            break;
-        }
     }
     Ok(ListedFiles { list, files, segments_read: reading.segments_read })
 }
@@ -122,7 +116,7 @@ pub(super) fn check(dataset: &Path, (ranges, is_over): (&ListRanges, &AtomicBool
     }
     let mut reading = ListReading::begin(dataset, (ranges, is_over))?;
     for number in 0..reading.sealed.head().segments.len() {
-        let _ = reading.read(number, |_| ControlFlow::Continue(()))?;
+        reading.read(number, |_| ())?;
     }
     Ok(())
 }
@@ -143,21 +137,14 @@ impl<'a> ListReading<'a> {
         Ok(ListReading { sealed, ranges, is_over, behind: RelPath::root(), segments_read: 0 })
     }
 
-    /// Reads the segment with this number, unless `look` breaks off at an item. The range of one
-    /// that was read to its end is noted.
-    fn read(
-        &mut self,
-        number: usize,
-        mut look: impl FnMut(&Item) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, Fault> {
+    /// Has `look` see each item of the segment with this number, and notes its range.
+    fn read(&mut self, number: usize, mut look: impl FnMut(&Item)) -> Result<(), Fault> {
         self.segments_read += 1;
         let (mut first, mut last) = (None, None);
         for item in self.sealed.items_of(number, &self.behind) {
             need_reader(self.is_over)?;
             let item = item.map_err(|error| unusable(&error))?;
-            if look(&item).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+            look(&item);
             if first.is_none() {
                 first = Some(item.path.clone());
             }
@@ -167,7 +154,7 @@ impl<'a> ListReading<'a> {
             self.behind = last.clone();
             self.ranges.note((self.sealed.digest(), number), SegmentRange { first, last });
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     }
 }
 
@@ -315,7 +302,9 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let (dataset, ranges) = (segmented(top.path()), ListRanges::default());
         assert_eq!(ask(&dataset, &ranges, &[]).unwrap(), found(&[], 0));
-        assert_eq!(ask(&dataset, &ranges, &["e", "ee"]).unwrap(), found(&["e"], 3), "nothing is known yet");
+        assert_eq!(ask(&dataset, &ranges, &["a"]).unwrap(), found(&["a"], 1));
+        assert_eq!(ask(&dataset, &ranges, &["0"]).unwrap(), found(&[], 0), "the first was read to its end");
+        assert_eq!(ask(&dataset, &ranges, &["e", "ee"]).unwrap(), found(&["e"], 2), "the first is known");
         assert_eq!(ask(&dataset, &ranges, &["f"]).unwrap(), found(&["f"], 1), "the third alone");
         assert_eq!(ask(&dataset, &ranges, &["h"]).unwrap(), found(&["h"], 1), "the third is known as well");
         assert_eq!(ask(&dataset, &ranges, &["a", "h"]).unwrap(), found(&["a", "h"], 2));
