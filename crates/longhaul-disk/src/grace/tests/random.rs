@@ -258,7 +258,7 @@ impl RemovalWorld {
         let (kept_in, mut now) = (kept(self.top.path(), ""), seen(self.top.path()));
         let kept_before = seen(&kept_in);
         let mut grace = Grace::open(&self.tree, "x").expect("a grace directory");
-        for (name, planned) in self.plan[names].to_vec() {
+        for (name, planned) in self.plan[names].iter().cloned() {
             if self.random.below(5) == 0 {
                 *self.meddler.next.lock().expect("no panic") = Some(self.top.path().join(&name));
             }
@@ -304,7 +304,8 @@ impl RemovalWorld {
             let is_above =
                 || planned.keys().any(|path| path.strip_prefix(&**name).is_some_and(|rest| rest.starts_with('/')));
             let is_planned = planned.get(&**name).is_some_and(|facts| facts.is_still(&seen.facts) || is_dir(seen));
-            if !is_planned && !(is_dir(seen) && is_above()) {
+            let may_be_kept = is_planned || is_dir(seen) && is_above();
+            if !may_be_kept {
                 return Err(format!("{name} is kept, and no plan had it: {seen:?}"));
             }
         }

@@ -37,7 +37,7 @@ fn where_renames_replace_or_cannot_exchange_a_dataset_is_refused_before_anything
             let dir = tempfile::tempdir().expect("scratch");
             let top = dir.path().join("in");
             let kernel = Kernel::behind(Arc::new(Without { renames: lacks, answer }));
-            let refused = staged(&top, needs, &kernel).err().expect("refused");
+            let refused = staged(&top, needs, &kernel).expect_err("refused");
             assert!(matches!(refused, DatasetError::Unable { .. }), "{lacks:?}: {refused}");
             assert_eq!(refused.fault().code, FaultCode::Usage, "{refused}");
             assert!(refused.to_string().contains("no renames that replace nothing"), "{refused}");
@@ -54,7 +54,7 @@ fn where_renames_replace_or_cannot_exchange_a_dataset_is_refused_before_anything
 fn renames_that_fail_for_another_reason_are_a_failure_of_the_disk() {
     let dir = tempfile::tempdir().expect("scratch");
     let kernel = Kernel::behind(Arc::new(Without { renames: Replace::Never, answer: Errno::IO }));
-    let failed = staged(dir.path(), Replace::Never, &kernel).err().expect("failed");
+    let failed = staged(dir.path(), Replace::Never, &kernel).expect_err("failed");
     assert!(matches!(failed, DatasetError::Disk(_)), "{failed}");
     assert_eq!(failed.fault().code, FaultCode::Io, "{failed}");
 }
