@@ -1,7 +1,7 @@
 //! Links between sites whose far end goes away: they pause and go on, and no shard is held for it.
 //!
-//! Takes the datasets of `jobs` and a daemon that is killed; gives tests. Must not know the rules of
-//! the queue.
+//! Takes the datasets of `jobs` and a daemon that is killed; gives tests. Must not know the rules
+//! of the queue.
 
 use std::time::{Duration, Instant};
 

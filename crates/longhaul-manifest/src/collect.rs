@@ -3,8 +3,8 @@
 //!
 //! In: the items of each directory. Out: the directories that are to be listed, and at the end a
 //! [`Sealed`] manifest. A record has the directories that were listed, so that a run that was
-//! killed goes on with the others. Memory has the paths of directories that wait, up to a bound, and
-//! a part of each directory that is being listed; the rest is in files. Lists nothing itself.
+//! killed goes on with the others. Memory has the paths of directories that wait, up to a bound,
+//! and a part of each directory that is being listed; the rest is in files. Lists nothing itself.
 //!
 //! The items of one directory stand together in the record, and a frame behind them says that it is
 //! done. Whatever follows the last such frame is cut off. All is sorted once, from the record, when

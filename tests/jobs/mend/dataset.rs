@@ -68,8 +68,8 @@ fn sealed(dataset: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Seals the list of a dataset anew, with so many names in a segment. A list that longhaul makes has
-/// a million of them.
+/// Seals the list of a dataset anew, with so many names in a segment. A list that longhaul makes
+/// has a million of them.
 fn seal_in_segments(dataset: &Path, items: u64) -> Sealed {
     let dir = dataset.join(".longhaul-manifest");
     let whole = Sealed::open(&dir).unwrap();

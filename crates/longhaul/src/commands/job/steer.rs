@@ -62,6 +62,7 @@ pub(super) fn steer(
     Ok(())
 }
 
+/// Whether a campaign will not go on.
 pub(super) fn is_over(campaign: &Campaign) -> bool {
     matches!(campaign.state, CampaignState::Done | CampaignState::Cancelled)
 }

@@ -275,8 +275,8 @@ impl Gathering<'_, '_> {
         Ok(())
     }
 
-    /// Lists a directory. A daemon that has listed the top is asked some times more, and one that is
-    /// busy with others of this run is asked when these have ended.
+    /// Lists a directory. A daemon that has listed the top is asked some times more, and one that
+    /// is busy with others of this run is asked when these have ended.
     async fn tried(&self, listed: &mut DirItems) -> Result<DirEnd, Fault> {
         let dir = listed.dir().clone();
         let Ok(at) = self.top.path.concat(&dir) else {

@@ -27,7 +27,7 @@ use super::ranges::{ListRanges, SegmentRange};
 pub(super) struct ListedFiles {
     /// The digest of the list.
     pub(super) list: Hash32,
-    /// Those that were asked for and are in it.
+    /// The files that were asked for and are in it.
     pub(super) files: BTreeMap<RelPath, SealedFile>,
     /// Segments that were read for them, each to its end.
     pub(super) segments_read: usize,
