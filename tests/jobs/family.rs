@@ -290,6 +290,8 @@ fn sources_at_this_host_and_at_a_daemon_are_a_campaign_each_and_one_family() {
     assert!(from[0].to_string().contains("/here\"") && from[1].to_string().contains("/there\""), "{from:?}");
     host.run(["job", "plan", "mix"]).succeed();
     host.run(["job", "run", "mix", "--drain"]).succeed();
+    // The claims of a campaign lie at its destination.
+    ["to/here", "to/there"].iter().for_each(|top| drop(std::fs::remove_dir_all(host.path(top).join(".longhaul"))));
     tree::assert_same(&Tree::of(host.path("here")), &Tree::of(host.path("to/here")), "from this host");
     tree::assert_same(&Tree::of(site.root().join("there")), &Tree::of(host.path("to/there")), "from the daemon");
     host.run(["job", "wait", "mix"]).succeed();

@@ -4,8 +4,9 @@
 //! In: another source, and a list. Out: the same entries, where a file that is not the one in the
 //! list has failed, and a directory under its name too, of whose content nothing is told. The
 //! source is asked to leave that content unread: it may be a tree of any size, and whoever waits
-//! for the scan is not heard while nothing is told. A file that changes behind the scan is found when it is
-//! opened, by the source itself: it asks for the version that the scan saw. Reads nothing itself.
+//! for the scan is not heard while nothing is told. A file that changes behind the scan is found
+//! when it is opened, by the source itself: it asks for the version that the scan saw. Reads
+//! nothing itself.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

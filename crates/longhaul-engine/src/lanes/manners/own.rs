@@ -262,6 +262,7 @@ const HEADERS: u64 = 20;
 #[cfg(test)]
 mod tests {
     use longhaul_net::{LaneCounters, LaneHold, TransportFacts};
+    use longhaul_proto::tuning::Why;
     use longhaul_proto::udp::control::{KnownRate, UdpPhase};
 
     use super::*;
@@ -428,7 +429,9 @@ mod tests {
         assert_eq!(lanes, [2, 1]);
         let known: Vec<_> = paths.paths.iter().map(|path| path.control.lock().control.known_rate()).collect();
         assert_eq!(known, [KnownRate::Tried, KnownRate::Unused], "what is known is known of one path");
-        assert!(!paths.is_shared() && paths.take_steps(Instant::now()).is_empty(), "nothing is known yet");
+        assert!(!paths.is_shared());
+        let told: Vec<_> = paths.take_steps(Instant::now()).into_iter().map(|step| step.reason).collect();
+        assert_eq!(told, [Why::KnownRateTried { left: 100_000_000 }], "nothing else is known yet");
         let gone = LaneHandle::new(Shares(stream.handle(), false));
         paths.joined(LaneId(4), &gone, (Some(2), None), PathShare::Fair, &pacer);
         assert_eq!(paths.paths[1].control.lock().lanes.len(), 1, "a lane that is gone has no place");

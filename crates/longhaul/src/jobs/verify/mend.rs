@@ -6,9 +6,9 @@
 //! nothing has it, and what stands there is read back (`replace`). `candidate` keeps what becomes
 //! of each file, `known` finds those that earlier readings have found, `admission` says which may
 //! be mended at all, `place` where they stand, `sealed` which files a dataset has, and `ranges`
-//! where in its list they may be. In: findings on a batch. Out: the same findings, of which those that
-//! were mended are well. A process that is killed leaves a file as it was, moved aside, or copied
-//! anew; the next reading finds which. Must not know the queue's rules.
+//! where in its list they may be. In: findings on a batch. Out: the same findings, of which those
+//! that were mended are well. A process that is killed leaves a file as it was, moved aside, or
+//! copied anew; the next reading finds which. Must not know the queue's rules.
 
 mod admission;
 mod aside;

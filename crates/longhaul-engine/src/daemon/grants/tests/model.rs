@@ -366,7 +366,9 @@ fn grants_of_ten_thousand_worlds_are_honoured_as_they_were_meant_and_used_up_onc
     let reasons = ["UsedUp", "Forgotten", "Issuer", "Kind", "restarted", "clock set"];
     for what in flaws.into_iter().chain(others.into_iter().chain(reasons).map(str::to_owned)) {
         let times = tally.get(&what).copied().unwrap_or(0);
-        assert!(times >= GRANT_WORLDS / 100, "{what}: {times} times only");
+        // To be refused where another one was honoured takes two holders at one moment.
+        let least = if what == "refused in its place" { GRANT_WORLDS / 1000 } else { GRANT_WORLDS / 100 };
+        assert!(times >= least, "{what}: {times} times only");
     }
 }
 
