@@ -220,7 +220,7 @@ fn movers_that_share_the_database_get_each_shard_once() {
 
 #[test]
 fn movers_go_on_when_the_server_is_killed_and_connections_are_ended() {
-    const SHARDS: usize = 2000;
+    const SHARDS: usize = 1000;
     const KILLS: usize = 3;
     // It syncs: what it said to be committed has to be there after it was killed.
     let mut server = Postgres::with(&[]);
@@ -249,7 +249,7 @@ fn movers_go_on_when_the_server_is_killed_and_connections_are_ended() {
 
 #[test]
 fn a_long_transaction_gets_its_turn_while_movers_beat() {
-    const SHARDS: usize = 3000;
+    const SHARDS: usize = 1500;
     const BEATING: u64 = 4;
     let server = Postgres::start();
     let (fleet, campaign) = Fleet::new(&server.url("postgres"), SHARDS);
