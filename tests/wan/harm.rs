@@ -36,7 +36,10 @@ const TRIES: usize = 5;
 fn assert_repaired(what: &str, lost: f64, wire: &Counters, outcome: &Outcome) {
     let summary = outcome.summary();
     assert_eq!(summary["bytes_resent"], 0, "{what}: chunks went again: {outcome}");
-    assert!(outcome.events_of("lanes").is_empty(), "{what}: a lane did not stay: {outcome}");
+    // At which rate it is paced may be told of, and why.
+    let told = outcome.events_of("lanes");
+    let has_gone = told.iter().any(|lanes| !lanes["change"].as_str().unwrap_or_default().starts_with("paced at "));
+    assert!(!has_gone, "{what}: a lane did not stay: {outcome}");
     let payload = summary["bytes_committed"].as_u64().unwrap() as f64;
     // What a queue drops while the rate is found goes again too, more of it on a busy machine.
     let most = payload * 1.3 / (1.0 - lost);
