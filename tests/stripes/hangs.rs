@@ -31,10 +31,11 @@ fn fsfreeze(what: &str, disk: &LoopDisk) -> bool {
 #[ignore = "needs root: run by .ci/run"]
 fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
     let (scene, disks) = on_disks(&[512 << 20; 4]);
-    files::make(scene.host.path("src/large/a"), 1, 500 * MIB);
+    files::make(scene.host.path("src/large/a"), 1, 800 * MIB);
     // All disks are busy, so that each has its share under way.
     let throttle = Throttle::writes(disks[0].path(), 20_000_000);
     let throttle = disks[1..].iter().fold(throttle, |throttle, disk| throttle.and_writes(disk.path(), 20_000_000));
+    const MEMORY: u64 = 64 * MIB as u64;
     let run = scene.copy(&["--memory", "64MiB", "src/large/a", "."]).beneath(throttle.words()).start();
     let of = |event: &serde_json::Value, name: &str| event[name].as_u64();
     run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > 30 * MIB as u64));
@@ -46,10 +47,12 @@ fn a_disk_that_hangs_holds_up_no_other_is_named_and_loses_nothing() {
     };
     let hanging = if is_home(&scene.dirs[3]) { 2 } else { 3 };
     let frozen = Frozen::now(&disks[hanging]);
-    run.wait_event(|event| (event["targets"][hanging]["state"] == "hung").then_some(()));
+    // How soon it is known to hang depends on what the disks took before: what arrives counts from
+    // now on. Beyond all memory, the others have carried it.
     let received = run.last_so_far("bytes_received").expect("progress came before");
-    run.wait_event(|event| of(event, "bytes_received").filter(|bytes| *bytes > received + 60 * MIB as u64));
-    run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > received + 30 * MIB as u64));
+    run.wait_event(|event| (event["targets"][hanging]["state"] == "hung").then_some(()));
+    run.wait_event(|event| of(event, "bytes_received").filter(|bytes| *bytes > received + 2 * MEMORY));
+    run.wait_event(|event| of(event, "bytes_durable").filter(|bytes| *bytes > received + MEMORY));
     drop(frozen);
     let outcome = run.finish();
     assert_eq!(outcome.summary()["exit"], 0, "{outcome}");
