@@ -160,6 +160,18 @@ fn what_of_the_network_limits_lanes_over_udp_is_what_their_control_says() {
     assert!(lies(&road["share_beside"], 0.05, 1.0) && lies(&road["beside_s"], 1.0, 600.0), "{road}");
 }
 
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn what_of_the_network_limits_lanes_over_tcp_beside_somebody_else_is_shared() {
+    let far = Far::new("rate=100Mbit/s,rtt=20ms,queue=1bdp");
+    let alone = pushed(&far, "tcp", 40);
+    assert_eq!(alone.summary()["limits"]["network:shared"].as_f64().unwrap_or(0.0), 0.0, "{alone}");
+    let rival = Rival::start(&far);
+    let outcome = pushed(&far, "tcp", 80);
+    rival.end();
+    assert!(outcome.summary()["limits"]["network:shared"].as_f64() > Some(0.1), "{outcome}");
+}
+
 const TRANSPORTS: [&str; 3] = ["tcp", "udp", "quic"];
 /// Long against all that a busy host may take for its part.
 const ROUND_TRIP: Duration = Duration::from_millis(800);

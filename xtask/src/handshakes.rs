@@ -29,6 +29,9 @@ pub(crate) struct HandshakesArgs {
     /// Bytes of the file that is pushed
     #[arg(long, value_name = "BYTES", default_value_t = 1000)]
     bytes: usize,
+    /// How the lanes are protected: safe, private or fast
+    #[arg(long, value_name = "LEVEL", default_value = "private")]
+    protect: String,
 }
 
 /// Looks, and prints.
@@ -43,15 +46,21 @@ pub(crate) fn run(args: &HandshakesArgs) -> Result<()> {
     for transport in ["tcp", "udp", "quic"] {
         let target = home.path().join(transport);
         fs::create_dir(&target)?;
-        let (passed, took) = push(&longhaul, transport, &source, &target)?;
+        let (passed, took) = push(&longhaul, transport, &["--protect", &args.protect], &source, &target)?;
         println!("\n{transport}: {} from start to exit", round_trips(took));
         print!("{}", table(&rows(&passed)?));
     }
     Ok(())
 }
 
-/// Pushes the file once. Returns what passed, and how long the program ran.
-fn push(longhaul: &Longhaul, transport: &str, source: &Path, target: &Path) -> Result<(Vec<Passed>, Duration)> {
+/// Pushes the file once, with these options. Returns what passed, and how long the program ran.
+fn push(
+    longhaul: &Longhaul,
+    transport: &str,
+    options: &[&str],
+    source: &Path,
+    target: &Path,
+) -> Result<(Vec<Passed>, Duration)> {
     let mut link = Link { mtu: 1500, ..Link::default() };
     link.apply(&format!("rate=1Gbit/s,rtt={}us", ROUND_TRIP.as_micros()).parse::<Change>()?);
     let wan = Wan::new(&Config { links: vec![link], ..Config::default() })?;
@@ -67,7 +76,11 @@ fn push(longhaul: &Longhaul, transport: &str, source: &Path, target: &Path) -> R
             Ok::<_, std::io::Error>(passed)
         });
         let mut command = longhaul.push_by_default(&daemon);
-        command.args(["--transport", transport]).arg(source).arg(format!("lh://{}/bench/", daemon.addr()));
+        command
+            .args(["--transport", transport])
+            .args(options)
+            .arg(source)
+            .arg(format!("lh://{}/bench/", daemon.addr()));
         wan.near().adopt(&mut command);
         let begun = Instant::now();
         let ran = kit::run(&mut command);
