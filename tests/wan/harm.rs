@@ -107,6 +107,31 @@ fn hosts_that_cannot_cut_runs_of_datagrams_send_them_one_by_one() {
     assert_eq!(uncut.frames, uncut.packets, "{uncut:?}");
 }
 
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn lanes_over_udp_whose_statuses_do_not_come_back_fall_silent_and_go_on_when_they_do() {
+    const RATE: u64 = 200_000_000 / 8;
+    let far = Far::new("rate=200Mbit/s,rtt=40ms");
+    let (run, [near, there]) = moving(&far, Direction::Push, 120, &UDP);
+    let running = run.start();
+    running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 20 << 20));
+    let back = |change: &str| {
+        far.wan.change(0, Some(longhaul_wan::Direction::Backward), &change.parse::<Change>().unwrap()).unwrap();
+    };
+    back("block=udp");
+    // After four seconds without one, nothing but signs of life is sent.
+    std::thread::sleep(Duration::from_secs(5));
+    let before = far.forward().bytes;
+    std::thread::sleep(Duration::from_secs(1));
+    let sent = far.forward().bytes - before;
+    assert!(sent < RATE / 64, "{sent} bytes in a second: {}", far.daemon.log());
+    back("block=none");
+    let outcome = running.finish();
+    assert_eq!(outcome.code, 0, "{outcome}\n{}", far.daemon.log());
+    tree::assert_same(&Tree::of(&near), &Tree::of(&there), &outcome);
+    assert!(far.wan.counters().unwrap()[0].backward.dropped_blocked > 0);
+}
+
 /// Outages for which the gate has no time are played by `cargo xtask paths`.
 #[test]
 #[ignore = "needs root: run by .ci/run"]
