@@ -159,6 +159,8 @@ struct DelaySteps {
     /// The rate at which the path was full last, and the seconds since.
     edge: f64,
     edge_age: f64,
+    /// Rounds in a row in which there was no queue.
+    calm: u32,
     shallow: ShallowTop,
 }
 
@@ -202,6 +204,7 @@ impl UdpControl {
                 aim: 1.0,
                 edge: 0.0,
                 edge_age: f64::INFINITY,
+                calm: 0,
                 shallow: ShallowTop::new(),
             },
             equal: EqualWindow::default(),

@@ -130,6 +130,21 @@ fn a_polite_session_leaves_a_cubic_flow_what_that_has_alone_and_takes_all_when_i
     }
 }
 
+/// By the steps of a session that shares the path it had 42 to 380 Mbit/s of these ten seconds,
+/// where the round trip is long.
+#[test]
+fn a_polite_session_that_had_next_to_nothing_has_the_path_ten_seconds_after_the_others_left() {
+    for (rtt, queue) in QUEUES {
+        for seed in SEEDS {
+            let beside = Case { rtt, queue, seed, cubics: 10, share: PathShare::Polite, ..BESIDE };
+            let before = play(Case { from: 20.0, to: 30.0, ..beside });
+            assert!(before.ours[0] < 50.0, "{rtt} s, {queue}, seed {seed}: {before:?}");
+            let after = play(Case { cubic_end: 30.0, from: 40.0, to: 50.0, ..beside });
+            assert!(after.ours[0] > 850.0, "{rtt} s, {queue}, seed {seed}: {after:?}");
+        }
+    }
+}
+
 /// Jain's index of two rates.
 fn jain(figures: &LineFigures) -> f64 {
     let (sum, squares) = figures.ours.iter().fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));

@@ -37,7 +37,7 @@ impl UdpControl {
             let cut = if self.share == PathShare::Polite { POLITE_CUT } else { CUT };
             let rate = self.pace.rate.min(self.carried.most()) * cut;
             self.pace.rate = rate.min(self.losses.deep);
-            self.delay.step = STEP_FIRST;
+            (self.delay.step, self.delay.calm) = (STEP_FIRST, 0);
         } else {
             self.delay.aim = (self.delay.aim * AIM_GROWS).min(1.0);
             let before = self.pace.rate;
@@ -69,6 +69,7 @@ impl UdpControl {
         let patience = (RATE_USUAL / self.pace.rate.max(1.0)).sqrt().clamp(PATIENCE.0, PATIENCE.1);
         let target = self.target() * if is_polite { 1.0 } else { patience };
         let is_limited = self.pace.limited.is_some();
+        self.delay.calm = if queue > STANDS * target { 0 } else { self.delay.calm.saturating_add(1) };
         if queue > STANDS * target {
             // While a queue stands, what is delivered is what there is for this session; but after
             // a cut it is, for a while, what was before.
@@ -87,6 +88,8 @@ impl UdpControl {
                 self.note_full();
                 self.delay.step = STEP_EDGE;
             }
+        } else if !is_limited && self.returns() {
+            self.pace.rate *= 1.0 + STEP_RETURNS;
         } else if !is_limited && self.carried.recent() > KEPT * (1.0 - self.losses.own) * self.pace.rate {
             // What was asked for some rounds ago is what is delivered by now.
             let full = self.full_rate();
@@ -97,8 +100,20 @@ impl UdpControl {
                 (true, true) => self.delay.step * FASTER_NEAR,
                 (false, _) => self.delay.step * FASTER,
             };
-            self.delay.step = self.delay.step.min(if is_polite { STEP_POLITE } else { STEP_MOST });
+            let most = match is_polite {
+                true if self.delay.calm < CALM_ROUNDS => STEP_POLITE,
+                true => STEP_CALM,
+                false => STEP_MOST,
+            };
+            self.delay.step = self.delay.step.min(most);
         }
+    }
+
+    /// Whether a polite session that had next to nothing beside others finds that they have gone.
+    fn returns(&self) -> bool {
+        let is_little = self.pace.rate < RETURNS_BELOW * self.carried.highest();
+        let is_kept = self.carried.recent() > RETURNS_KEPT * (1.0 - self.losses.own) * self.pace.rate;
+        self.share == PathShare::Polite && self.delay.calm >= CALM_ROUNDS && is_little && is_kept
     }
 
     /// A queue that stays as it is, though this session has given way to nearly nothing, is none:
@@ -155,6 +170,15 @@ pub(super) const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
 const STEP_POLITE: f64 = 0.03;
 const STEP_EDGE: f64 = 0.004;
+/// Round trips without a queue after which others have left the path to a polite session, and the
+/// largest step from then on. Up to this part of what the path carried, and as long as lanes
+/// deliver this part of the rate, it goes by larger ones: from its least rate, 200 round trips of
+/// [`STEP_POLITE`] lie before it.
+const CALM_ROUNDS: u32 = 8;
+const STEP_CALM: f64 = 0.05;
+const RETURNS_BELOW: f64 = 0.5;
+const RETURNS_KEPT: f64 = 0.6;
+const STEP_RETURNS: f64 = 0.25;
 /// How steps grow, and how they do near to that.
 const FASTER: f64 = 2.0;
 const FASTER_NEAR: f64 = 1.15;
