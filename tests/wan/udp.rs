@@ -72,7 +72,7 @@ fn a_session_over_udp_on_a_path_that_breaks_goes_on_over_tcp_within_five_interva
     files::make(far.client.path("f"), 1, 300 * MIB);
     let running = far.run("push").args(UDP).arg("f").arg(far.daemon.url("data/f")).start();
     running.wait_event(|event| event["bytes_received"].as_u64().filter(|bytes| *bytes > 30 << 20));
-    // A loss that the control of UDP lanes would bear for ever, and others on the path would not.
+    // Three times what the breaker bears.
     far.change("loss=0.3");
     let before = running.events_so_far();
     decision(&running, &["tcp"]);

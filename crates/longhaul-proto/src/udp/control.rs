@@ -159,7 +159,7 @@ struct DelaySteps {
     /// The rate at which the path was full last, and the seconds since.
     edge: f64,
     edge_age: f64,
-    /// Rounds in a row in which there was no queue.
+    /// Rounds in a row in which there was no queue, and no more lost than is borne.
     calm: u32,
     shallow: ShallowTop,
 }

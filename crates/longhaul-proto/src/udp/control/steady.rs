@@ -100,10 +100,11 @@ impl UdpControl {
                 (true, true) => self.delay.step * FASTER_NEAR,
                 (false, _) => self.delay.step * FASTER,
             };
-            let most = match is_polite {
-                true if self.delay.calm < CALM_ROUNDS => STEP_POLITE,
-                true => STEP_CALM,
-                false => STEP_MOST,
+            let is_calm = self.delay.calm >= CALM_ROUNDS;
+            let most = match self.share {
+                PathShare::Polite if is_calm => STEP_CALM,
+                PathShare::Polite => STEP_POLITE,
+                PathShare::Fair | PathShare::All => STEP_MOST,
             };
             self.delay.step = self.delay.step.min(most);
         }
