@@ -215,9 +215,11 @@ impl LaneStream {
         self.0.segment_max()
     }
 
-    /// Bytes that fill a segment, to try the path with. 0 where no trial is needed: within a host,
-    /// at accepted lanes, where the handshake has filled segments both ways, and over QUIC, which
-    /// finds out by itself.
+    /// Bytes of a trial of the path, at most [`longhaul_core::limits::TRIAL_BYTES_MAX`]: a segment, or
+    /// as many as open the window of a fresh connection, on a long path whose handshake was not
+    /// slow. 0 where no trial is needed: within a host, at accepted lanes, where the handshake has
+    /// filled segments both ways and the path is short or slow, and over QUIC, which finds out by
+    /// itself.
     pub fn trial_bytes(&self) -> u32 {
         self.0.trial_bytes()
     }
@@ -226,6 +228,12 @@ impl LaneStream {
     /// them: the next segment tells it of the room. A lane without a deadline has them anyway.
     pub fn make_room(&self) {
         self.0.make_room();
+    }
+
+    /// Asks for the buffers that a trial which opens the window needs, and what may follow it, at a
+    /// connection that has not joined.
+    pub fn make_room_for_window(&self) {
+        self.0.make_room_for_window();
     }
 
     /// Gives all further sending and receiving together the time `left`, however slowly bytes

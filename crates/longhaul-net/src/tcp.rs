@@ -93,8 +93,9 @@ impl TcpLane {
 
     fn private_and_key(mut wire: Wire, config: Arc<ClientConfig>) -> Result<(TcpLane, PublicKey), NetError> {
         let handshake = Handshake::client(config, wire.peer())?;
+        let begun = Instant::now();
         let (secured, passed) = shake_hands(&wire, handshake)?;
-        wire.has_passed(passed);
+        wire.has_shaken_hands(passed, begun.elapsed());
         let peer_key = secured.peer_key;
         Ok((TcpLane::private(wire, Private::new(secured)), peer_key))
     }
@@ -188,6 +189,10 @@ impl LaneTransport for TcpLane {
 
     fn make_room(&self) {
         self.wire.make_room();
+    }
+
+    fn make_room_for_window(&self) {
+        self.wire.make_room_for_window();
     }
 
     fn trial_bytes(&self) -> u32 {

@@ -86,7 +86,10 @@ pub trait LaneTransport: Any + Send {
     /// See [`crate::LaneStream::make_room`]. By default it does nothing.
     fn make_room(&self) {}
 
-    /// Bytes that fill a segment, to try the path with. 0 where no trial is needed.
+    /// See [`crate::LaneStream::make_room_for_window`]. By default it does nothing.
+    fn make_room_for_window(&self) {}
+
+    /// See [`crate::LaneStream::trial_bytes`]. 0 where no trial is needed.
     fn trial_bytes(&self) -> u32 {
         0
     }

@@ -46,7 +46,7 @@ impl From<Unjoined> for Fault {
 }
 
 /// Tries the path of a private lane that is to join: when this returns, large segments have passed
-/// both ways. It needs no session, so that it can be done while one is being agreed on.
+/// both ways, and where the trial was long the connection may have twice as many on their way. It needs no session, so that it can be done while one is being agreed on.
 pub(crate) fn try_path(stream: &mut LaneStream) -> Result<(), NetError> {
     let bytes = if stream.protection() == Protection::Private { stream.trial_bytes() } else { 0 };
     if bytes == 0 {
@@ -128,6 +128,7 @@ pub(crate) fn accept(
     let is_private = stream.protection() == Protection::Private;
     let mut opening = hear_opening(stream)?;
     if is_private && opening.is_of_trial() && opening.trial <= TRIAL_BYTES_MAX {
+        stream.make_room_for_window();
         let mut trial = vec![0; opening.trial as usize];
         stream.recv_exact(&mut trial)?;
         stream.send(&[&trial])?;
