@@ -19,6 +19,7 @@
 //! | `path` | the rate of all lanes of a session that sends |
 //! | `receive` | the thread of the end that receives them |
 //! | `places` | slots of that end, and the units in them |
+//! | `window` | how many units its sender may begin |
 //! | `hold` | data that is held back |
 //! | `units` | what a unit is, and its feed |
 //! | `feed` | units of a session that sends |
@@ -46,3 +47,4 @@ mod statuses;
 mod tests;
 mod turns;
 pub(crate) mod units;
+mod window;

@@ -6,21 +6,23 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_core::digest::{ChunkHasher, Digest};
 use longhaul_core::{FileOffset, Unit};
 use longhaul_net::ReceivedPiece;
+use longhaul_proto::time::Timestamp;
 use longhaul_proto::udp::packet::UnitCut;
 use longhaul_proto::wire::data::Piece;
 use longhaul_sys::{Slab, Slot};
 
+use super::window::{PromiseWindow, WINDOW_FIRST};
 use crate::cpu::{Stage, StageTimes};
 use crate::lanes::worker::PIECE_BYTES;
 use crate::lanes::worker::pieces::ReceivedPieces;
 use crate::lanes::worker::pulse::Pulse;
 
 /// The slots of a lane: claimed, and given to units.
-#[derive(Default)]
 pub(super) struct Slots {
     /// Slots that no unit has.
     pub(super) claimed: Vec<Slot>,
@@ -33,25 +35,39 @@ pub(super) struct Slots {
     /// Units from serial `first` on; `None` for one that has no slot, or is whole.
     units: VecDeque<Option<UnitPlace>>,
     first: u32,
-    /// Units that may be promised beyond those that are whole, now and at most: a lane that stands
-    /// idle takes no more memory than it has use for.
-    window: u32,
-    most: u32,
+    /// Units that may be promised beyond those that are whole.
+    window: PromiseWindow,
     /// Units that there are in all. `None` before the sender has said so.
     ends: Option<u32>,
 }
 
 impl Slots {
-    /// Slots that the join has promised.
-    pub(super) fn promised(claimed: Vec<Slot>) -> Slots {
+    /// Slots that the join has promised, over a path of this round trip.
+    pub(super) fn promised(now: Timestamp, claimed: Vec<Slot>, round_trip: Duration) -> Slots {
         let promised = claimed.len() as u32;
-        Slots { promised, claimed, window: WINDOW_FIRST.max(promised), most: u32::MAX, ..Slots::default() }
+        Slots {
+            claimed,
+            promised,
+            settled: 0,
+            whole: 0,
+            units: VecDeque::new(),
+            first: 0,
+            window: PromiseWindow::new(now, promised, round_trip),
+            ends: None,
+        }
+    }
+
+    /// So many more units are promised a slot, for which there is one.
+    pub(super) fn promise(&mut self, now: Timestamp, units: u32) {
+        self.promised += units;
+        if units > 0 {
+            self.window.note_promised(now, self.promised);
+        }
     }
 
     /// Promises at most so many units at a time from now on. What was promised stays so.
     pub(super) fn bound(&mut self, most: u32) {
-        self.most = most;
-        self.window = self.window.min(most);
+        self.window.bound(most);
     }
 
     /// There are so many units in all: further slots are of no use.
@@ -90,20 +106,17 @@ impl Slots {
 
     /// Whether more may be claimed.
     pub(super) fn is_short(&self) -> bool {
-        self.ends.is_none() && self.promised - self.whole + self.spare() < self.window
+        self.ends.is_none() && self.promised - self.whole + self.spare() < self.window.units()
     }
 
     /// One more unit has or had a slot or needs none. A sender that uses its credit gets more.
-    fn settle_one(&mut self) {
+    fn settle_one(&mut self, now: Timestamp) {
         self.settled += 1;
-        // A part of one grows too as soon as its only slot is in use.
-        if self.promised - self.settled < self.window.div_ceil(2) {
-            self.window = self.window.saturating_mul(2).min(self.most);
-        }
+        self.window.note_begun(now, self.settled, self.promised - self.settled);
     }
 
     /// The place of a unit, which gets a slot now if it has none.
-    pub(super) fn place(&mut self, serial: u32, pulse: &Pulse) -> Option<&mut UnitPlace> {
+    pub(super) fn place(&mut self, now: Timestamp, serial: u32, pulse: &Pulse) -> Option<&mut UnitPlace> {
         let at = serial.checked_sub(self.first)? as usize;
         if at >= self.units.len() {
             self.units.resize_with(at + 1, || None);
@@ -111,19 +124,19 @@ impl Slots {
         let place = &mut self.units[at];
         if place.is_none() {
             *place = Some(UnitPlace::new(self.claimed.pop()?));
-            self.settle_one();
+            self.settle_one(now);
             pulse.begin_another();
         }
         self.units[at].as_mut()
     }
 
     /// Takes the place of a unit that is whole. `None` if it needed none.
-    pub(super) fn take(&mut self, serial: u32) -> Option<UnitPlace> {
+    pub(super) fn take(&mut self, now: Timestamp, serial: u32) -> Option<UnitPlace> {
         let at = serial.checked_sub(self.first)? as usize;
         let place = self.units.get_mut(at).and_then(Option::take);
         self.whole += 1;
         if place.is_none() {
-            self.settle_one();
+            self.settle_one(now);
         }
         place
     }
@@ -211,9 +224,6 @@ pub(crate) fn first_slots(slab: &Arc<Slab>) -> Vec<Slot> {
     (0..most).map_while(|_| slab.try_claim()).collect()
 }
 
-/// Units that are promised at first: as many as a session of a daemon has buffers when it begins.
-const WINDOW_FIRST: u32 = 4;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,16 +232,22 @@ mod tests {
         Slab::new(4096, 16).expect("memory")
     }
 
+    const NOW: Timestamp = Timestamp(0);
+
+    fn promised(claimed: Vec<Slot>) -> Slots {
+        Slots::promised(NOW, claimed, Duration::from_millis(100))
+    }
+
     #[test]
     fn promised_slots_that_are_taken_back_are_owed_again_and_until_then_no_unit_finds_one() {
         let slab = slab();
-        let mut slots = Slots::promised((0..4).map_while(|_| slab.try_claim()).collect());
+        let mut slots = promised((0..4).map_while(|_| slab.try_claim()).collect());
         let pulse = Pulse::default();
-        assert!(slots.place(0, &pulse).is_some());
+        assert!(slots.place(NOW, 0, &pulse).is_some());
         slots.take_back();
         assert_eq!((slots.owed(), slab.free()), (3, 15), "the unit that has begun keeps its own");
         assert!(slots.has_room(0) && !slots.has_room(1));
-        assert!(slots.place(1, &pulse).is_none());
+        assert!(slots.place(NOW, 1, &pulse).is_none());
         slots.claimed.extend(slab.try_claim());
         assert!(slots.has_room(1) && slots.owed() == 2);
     }
@@ -239,8 +255,8 @@ mod tests {
     #[test]
     fn slots_beyond_the_last_unit_go_back_as_soon_as_the_sender_names_it() {
         let slab = slab();
-        let mut slots = Slots::promised((0..4).map_while(|_| slab.try_claim()).collect());
-        assert!(slots.place(0, &Pulse::default()).is_some());
+        let mut slots = promised((0..4).map_while(|_| slab.try_claim()).collect());
+        assert!(slots.place(NOW, 0, &Pulse::default()).is_some());
         slots.end_at(2);
         assert_eq!((slab.free(), slots.owed(), slots.is_short()), (14, 0, false), "one begun, one to come");
     }
@@ -263,11 +279,11 @@ mod tests {
     #[test]
     fn a_part_of_one_slot_grows_again_when_there_are_more() {
         let slab = slab();
-        let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect()), Pulse::default());
+        let (mut slots, pulse) = (promised(slab.try_claim().into_iter().collect()), Pulse::default());
         slots.bound(1);
         assert!(!slots.is_short());
         slots.bound(8);
-        assert!(slots.place(0, &pulse).is_some());
+        assert!(slots.place(NOW, 0, &pulse).is_some());
         assert!(slots.is_short(), "its only slot is in use, and others are free");
     }
 }

@@ -83,8 +83,9 @@ pub(crate) fn run(
     let (clock, claimed) = (LaneClock::start(), std::mem::take(&mut joined.claimed));
     let admit = Serial(claimed.len() as u32);
     let config = UdpReceivingConfig { slot_bytes: means.slot_bytes as u64, admit, round_trip };
-    let machine = UdpReceiving::new(clock.now(), config);
-    let slots = Slots::promised(claimed);
+    let now = clock.now();
+    let machine = UdpReceiving::new(now, config);
+    let slots = Slots::promised(now, claimed, round_trip);
     // An end that sends nothing that is answered measures none.
     joined.lane.handle.set(UdpFigure::RttMinUs, joined.round_trip.as_micros() as u64);
     let here = joined.here;
@@ -299,7 +300,8 @@ impl Core<'_> {
         }
         let spare = self.slots.spare();
         if spare > 0 {
-            self.slots.promised += self.machine.admit(now, spare);
+            let admitted = self.machine.admit(now, spare);
+            self.slots.promise(now, admitted);
         }
         let is_short = self.slots.is_short();
         // The sender may begin nothing as long as this side has no slot.
@@ -332,7 +334,7 @@ impl Core<'_> {
             let piece = IncomingPiece { outer, place, bytes: outer.plain_bytes(datagram.len()), datagram, arrived };
             let fate = self.take_piece(&piece, opener)?;
             if let PieceFate::Whole(body) = &fate {
-                self.deliver(body, sink);
+                self.deliver(now, body, sink);
             }
             return Ok(!matches!(fate, PieceFate::Dropped));
         }
@@ -348,12 +350,12 @@ impl Core<'_> {
                 self.has_moved |= news.first.is_some();
                 let first = news.first.filter(|first| first.payload() > 0);
                 if let Some((first, place)) =
-                    first.and_then(|first| Some((first, self.slots.place(first.serial.0, self.means.pulse)?)))
+                    first.and_then(|first| Some((first, self.slots.place(now, first.serial.0, self.means.pulse)?)))
                 {
                     place.describe(cut, &first.header);
                 }
                 if let Some(body) = news.whole {
-                    self.deliver(&body, sink);
+                    self.deliver(now, &body, sink);
                 }
             }
             OuterBody::Probe(search) => {
@@ -377,7 +379,9 @@ impl Core<'_> {
         let (is_first, opened) = match self.machine.look(&piece.place, piece.bytes) {
             Look::Land(at) => {
                 // A unit of which something landed has a slot.
-                let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
+                let Some(place) = self.slots.place(piece.arrived.at, serial, self.means.pulse) else {
+                    return Ok(PieceFate::Dropped);
+                };
                 let into = &mut place.slot[at.start as usize..at.end as usize];
                 (false, open_into(opener, &piece.outer, piece.datagram, into)?)
             }
@@ -407,7 +411,9 @@ impl Core<'_> {
         }
         let landed = self.machine.landed(piece.arrived, &piece.place, piece.bytes);
         let Some(landed) = landed else { return Ok(PieceFate::Dropped) };
-        let Some(place) = self.slots.place(serial, self.means.pulse) else { return Ok(PieceFate::Dropped) };
+        let Some(place) = self.slots.place(piece.arrived.at, serial, self.means.pulse) else {
+            return Ok(PieceFate::Dropped);
+        };
         let at = landed.at.start as usize..landed.at.end as usize;
         if is_first {
             place.slot[at.clone()].copy_from_slice(&self.scratch);
@@ -419,8 +425,8 @@ impl Core<'_> {
     }
 
     /// Hands a unit on that is whole.
-    fn deliver(&mut self, body: &UnitBody, sink: &mut impl UdpSink) {
-        let place = self.slots.take(body.serial.0);
+    fn deliver(&mut self, now: Timestamp, body: &UnitBody, sink: &mut impl UdpSink) {
+        let place = self.slots.take(now, body.serial.0);
         match &place {
             Some(_) => self.means.pulse.done_with_one(body.payload()),
             None => self.means.pulse.done_at_once(),

@@ -47,7 +47,10 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
     let config =
         UdpReceivingConfig { slot_bytes: SLOT_BYTES as u64, admit: Serial(1), round_trip: Duration::from_millis(40) };
     let (mut machine, times) = (UdpReceiving::new(Timestamp(0), config), StageTimes::default());
-    let (mut slots, pulse) = (Slots::promised(slab.try_claim().into_iter().collect()), Pulse::default());
+    let (mut slots, pulse) = (
+        Slots::promised(Timestamp(0), slab.try_claim().into_iter().collect(), Duration::from_millis(100)),
+        Pulse::default(),
+    );
     let sizes = [1192, 8932, 65_467].map(|bytes| PieceBytes::new(bytes).expect("in bounds"));
     let lens = [1 + dice.below(SLOT_BYTES as u64), 1 + dice.below(SLOT_BYTES as u64)];
     let (mut cut, mut next) = (UnitCut(0), 0);
@@ -62,7 +65,7 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
             let body = described(&mut dice, piece_bytes, lens);
             let Ok(news) = machine.unit(arrived, cut, &body) else { return false };
             if let Some(first) = news.first.filter(|first| first.payload() > 0) {
-                slots.place(0, &pulse).expect("it has a slot").describe(cut, &first.header);
+                slots.place(Timestamp(0), 0, &pulse).expect("it has a slot").describe(cut, &first.header);
             }
             news.whole
         } else {
@@ -79,13 +82,13 @@ fn play(seed: u64, slab: &std::sync::Arc<Slab>) -> bool {
             }
             let landed = machine.landed(arrived, &place, bytes).expect("it was looked at");
             let at = landed.at.start as usize..landed.at.end as usize;
-            let unit = slots.place(0, &pulse).expect("it has a slot");
+            let unit = slots.place(Timestamp(0), 0, &pulse).expect("it has a slot");
             unit.slot[at.clone()].fill(dice.below(256) as u8);
             unit.land(cut, ReceivedPiece { offset: at.start, len: at.len() }, &times);
             landed.whole
         };
         let Some(body) = whole else { continue };
-        let Some(place) = slots.take(0).filter(|_| body.payload() > 0) else { return false };
+        let Some(place) = slots.take(Timestamp(0), 0).filter(|_| body.payload() > 0) else { return false };
         let (slot, computed) = place.finish(&body.header, &times);
         let bytes = &slot[..body.payload() as usize];
         assert_eq!(computed, Some(digest_of(bytes, body.header.digest, FileOffset(0))), "seed {seed}");
@@ -124,7 +127,11 @@ fn looked_after(slab: &std::sync::Arc<Slab>, promised: usize, seconds: &[u64]) -
     let config = UdpReceivingConfig { slot_bytes: 4096, admit, round_trip: Duration::from_millis(40) };
     let mut core = Core {
         machine: UdpReceiving::new(Timestamp(0), config),
-        slots: Slots::promised((0..promised).map_while(|_| slab.try_claim()).collect()),
+        slots: Slots::promised(
+            Timestamp(0),
+            (0..promised).map_while(|_| slab.try_claim()).collect(),
+            Duration::from_millis(100),
+        ),
         means: UdpReceiveMeans { times: &times, pulse: &pulse, slot_bytes: 4096 },
         here: LaneIndex(0),
         scratch: Vec::new(),
