@@ -125,6 +125,15 @@ fn a_receiver_that_drops_is_kept_to_what_it_takes_and_a_moment_of_it_costs_secon
 }
 
 #[test]
+fn drops_while_the_rate_still_grows_do_not_hold_it_to_what_was_sent_a_second_before() {
+    for (rtt, full, least) in [(0.02, 0.14, 900.0), (0.1, 0.85, 600.0)] {
+        let twist = Some(LineTwist::Drops(full, full + 2.0 * rtt, 60e6));
+        let figures = play(Case { rtt, twist, from: full + 2.0, to: full + 5.0, ..Case::ALONE });
+        assert!(figures.ours[0] > least, "{rtt} s: {figures:?}");
+    }
+}
+
+#[test]
 fn the_round_trip_of_the_join_is_forgotten_at_the_first_that_is_measured() {
     for rtt in [0.02, 0.1] {
         for join in [0.05, 0.5, 1.5, 3.0] {
