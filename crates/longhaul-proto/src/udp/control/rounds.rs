@@ -258,6 +258,11 @@ impl LaneRounds {
         self.round.close(now, self.smoothed.max(ROUND_SHORTEST), (self.lanes.len(), rate))
     }
 
+    /// The queue that a lane saw last, in seconds.
+    pub(super) fn queue(&self) -> f64 {
+        self.queue.0
+    }
+
     /// The smoothed round trip in seconds.
     pub(super) fn round_trip(&self) -> f64 {
         self.smoothed

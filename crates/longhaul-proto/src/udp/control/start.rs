@@ -123,9 +123,23 @@ impl UdpControl {
     }
 
     fn grow(&mut self, step: &UdpRound) {
-        if step.limited.is_none() || step.rate > USED * self.pace.rate {
-            self.pace.rate = self.pace.rate.max(self.start.gain * step.rate).min(self.pace.ceiling);
+        if step.limited.is_some() && step.rate <= USED * self.pace.rate {
+            return;
         }
+        let mut rate = self.start.gain * step.rate;
+        if self.start.known == KnownRate::Proven {
+            // What an earlier session left is likely all there is: no more is looked for before that
+            // has arrived, and then in smaller steps, so that no long queue has to be drained.
+            let left = self.start.left as f64;
+            if step.rate > REACHED * left {
+                let (gain, flight) = BEYOND_KNOWN;
+                (self.start.gain, self.start.flight) = (self.start.gain.min(gain), self.start.flight.min(flight));
+                rate = self.start.gain * step.rate;
+            } else {
+                rate = rate.min(left);
+            }
+        }
+        self.pace.rate = self.pace.rate.max(rate).min(self.pace.ceiling);
     }
 
     /// A quarter of a round is over in which a known rate is tried, or was just now. A queue
@@ -203,7 +217,8 @@ impl UdpControl {
         }
         // The last rounds may have lost in a queue that is too short to be seen.
         self.losses.bound_own(self.start.own[1]);
-        self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * super::steady::DRAIN;
+        let drains = self.drains(self.lanes.queue());
+        self.pace.rate = self.carried.most().max(self.start.most.min(self.pace.rate)) * drains;
         self.enter(UdpPhase::Drain);
     }
 
@@ -218,6 +233,9 @@ impl UdpControl {
 /// is sent: 2 / ln 2 as BBR has it, nearly; bytes on their way, as a multiple of what arrived.
 const USUAL: (u32, f64, f64) = (1, 2.77, 2.4);
 const POLITE: (u32, f64, f64) = (0, 1.25, 1.2);
+/// The part of a known rate from which on it has arrived; and the two latter beyond it.
+const REACHED: f64 = 0.9;
+const BEYOND_KNOWN: (f64, f64) = (1.4, 1.4);
 /// The part of a round's loss that is learned for the path's own.
 const OWN_STEP: f64 = 0.2;
 const OWN_STEP_KNOWN: f64 = 0.6;

@@ -8,13 +8,13 @@ use longhaul_core::PathShare;
 use super::equal::EqualWindow;
 use super::losses::LossVerdict;
 use super::others::OVERFLOW_ROUNDS;
-use super::{PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
+use super::{KnownRate, PARDON, PRESSED, QueueDip, UdpControl, UdpPhase};
 use crate::time::Timestamp;
 
 impl UdpControl {
     /// Lets the queue run empty that the start has made.
     pub(super) fn drain(&mut self, queue: f64) {
-        self.pace.rate = self.carried.most() * DRAIN;
+        self.pace.rate = self.carried.most() * self.drains(queue);
         if queue < self.target() || self.rounds >= DRAIN_ROUNDS {
             let part = if self.share == PathShare::Polite { POLITE_BEGIN } else { BEGIN };
             self.pace.rate = self.carried.most() * part;
@@ -61,6 +61,14 @@ impl UdpControl {
             self.losses.pardon = PARDON;
             self.pace.rate = rate;
         }
+    }
+
+    /// The part of the delivered rate at which a queue is drained. Where a known rate has arrived,
+    /// the steps beyond it were small, so that it is short: it is drained within a round trip.
+    pub(super) fn drains(&self, queue: f64) -> f64 {
+        let is_proven = self.start.known == KnownRate::Proven;
+        let part = if is_proven { 1.0 - DRAIN_MORE * queue / self.lanes.base() } else { DRAIN_LEAST };
+        part.clamp(DRAIN_LEAST, DRAIN_MOST)
     }
 
     fn by_delay(&mut self, queue: f64) {
@@ -148,9 +156,12 @@ impl UdpControl {
     }
 }
 
-/// The part of the delivered rate at which a queue is drained, and for how many rounds at most: a
-/// queue that stands after that is somebody else's.
-pub(super) const DRAIN: f64 = 0.5;
+/// The least and the largest part of the delivered rate at which a queue is drained, by how much
+/// more than it, and for how many rounds at most: a queue that stands after that is somebody
+/// else's.
+const DRAIN_LEAST: f64 = 0.5;
+const DRAIN_MOST: f64 = 0.9;
+const DRAIN_MORE: f64 = 1.25;
 const DRAIN_ROUNDS: u32 = 8;
 /// The part of the delivered rate that is begun with.
 const BEGIN: f64 = 0.95;
