@@ -228,8 +228,10 @@ impl UdpControl {
         let rtt = self.lanes.round_trip();
         let bytes = match self.phase {
             UdpPhase::Start if self.start.is_train() => return self.start.flight(self.pace.rate, rtt) as u64,
-            UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base()),
-            UdpPhase::Drain | UdpPhase::Steady => FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt,
+            UdpPhase::Start => self.start.flight(self.pace.rate, self.lanes.base().max(FLIGHT_SHORTEST)),
+            UdpPhase::Drain | UdpPhase::Steady => {
+                FLIGHT * self.pace.rate.min(self.pace.ceiling) * rtt.max(FLIGHT_SHORTEST)
+            }
             UdpPhase::Equal => FLIGHT_EQUAL * self.equal.bytes(),
         };
         (bytes + FLIGHT_LEAST) as u64
@@ -479,6 +481,9 @@ const EQUAL_AGES: f64 = 0.25;
 const FLIGHT: f64 = 1.5;
 const FLIGHT_EQUAL: f64 = 1.1;
 const FLIGHT_LEAST: f64 = 65536.0;
+/// The round trip that they are reckoned with at least, in seconds: on a short path, what is on its
+/// way waits for threads that wake and for the next status, and not for the path.
+const FLIGHT_SHORTEST: f64 = 0.004;
 /// The time beside two round trips after which a sender that hears nothing sends one message.
 const ASK_AFTER: Duration = Duration::from_millis(50);
 /// The lowest rate that still loses too much is cut by this part, and what is near to it.

@@ -139,6 +139,17 @@ fn somebody_who_fills_the_receivers_socket_with_forged_packets_does_not_slow_the
 }
 
 #[test]
+fn on_a_short_path_as_much_may_be_on_its_way_as_threads_that_wake_late_need() {
+    let round_trip = Duration::from_micros(200);
+    let mut samples = Samples::new(UdpControlConfig { round_trip, ..config() });
+    samples.give(40, |_| {});
+    for (control, least, most) in [(&samples.control, 0.004, 0.012), (&steady().control, 0.02, 0.05)] {
+        let seconds = control.flight_limit() as f64 / control.rate() as f64;
+        assert!((least..most).contains(&seconds), "{seconds} s of {} bytes/s", control.rate());
+    }
+}
+
+#[test]
 fn a_mark_of_congestion_is_a_sign_as_a_loss_is() {
     let mut samples = steady();
     let before = samples.control.rate();
