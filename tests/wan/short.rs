@@ -48,8 +48,8 @@ fn short_transfers_take_few_round_trips_from_start_to_exit() {
 #[test]
 #[ignore = "needs root: run by .ci/run"]
 fn lanes_open_their_windows_while_the_session_is_agreed_on_but_not_over_a_slow_path() {
-    // The file rides with the first page, so that lanes carry nothing but their trial: eight segments
-    // each way over each of four, or one.
+    // The file rides with the first page, so that lanes carry nothing but their trial: eight
+    // segments each way over each of four, or one.
     const TRIALS: u64 = 4 * 8 * 1448;
     for (path, opens) in [("rate=1Gbit/s,rtt=1s,mtu=1500", true), ("rate=512kbit/s,rtt=300ms,mtu=1500", false)] {
         let far = Far::new(path);

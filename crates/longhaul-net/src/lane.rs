@@ -215,13 +215,19 @@ impl LaneStream {
         self.0.segment_max()
     }
 
-    /// Bytes of a trial of the path, at most [`longhaul_core::limits::TRIAL_BYTES_MAX`]: a segment, or
-    /// as many as open the window of a fresh connection, on a long path whose handshake was not
-    /// slow. 0 where no trial is needed: within a host, at accepted lanes, where the handshake has
-    /// filled segments both ways and the path is short or slow, and over QUIC, which finds out by
-    /// itself.
+    /// Bytes that fill a segment, to try the path with. 0 where no trial is needed: within a host,
+    /// at accepted lanes, where the handshake has filled segments both ways, and over QUIC, which
+    /// finds out by itself.
     pub fn trial_bytes(&self) -> u32 {
         self.0.trial_bytes()
+    }
+
+    /// Bytes of a trial that also opens the window of a fresh connection: eight segments, but no
+    /// more than it may receive. 0 where such a trial would be waited for, or is of no use: on a
+    /// short path or a slow one, within a host, at accepted lanes, over QUIC, and where segments
+    /// were made smaller.
+    pub fn window_trial_bytes(&self) -> u32 {
+        self.0.window_trial_bytes()
     }
 
     /// Asks for the buffers that a long path fills, before its peer says anything that could fill

@@ -195,6 +195,10 @@ impl LaneTransport for TcpLane {
         self.wire.make_room_for_window();
     }
 
+    fn window_trial_bytes(&self) -> u32 {
+        self.wire.window_trial_bytes()
+    }
+
     fn trial_bytes(&self) -> u32 {
         self.wire.trial_bytes()
     }

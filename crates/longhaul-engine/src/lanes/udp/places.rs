@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// So many more units are promised a slot, for which there is one.
+    /// Promises a slot to so many more units, for which there is one.
     pub(super) fn promise(&mut self, now: Timestamp, units: u32) {
         self.promised += units;
         if units > 0 {
@@ -274,6 +274,23 @@ mod tests {
         slab.grow_from(4, Box::new(|_| false));
         let promised = first_slots(&slab);
         assert_eq!((promised.len(), slab.try_claim().is_some()), (1, true));
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_promises_is_promised_more() {
+        for (took_ms, want) in [(100, 8), (1000, 4)] {
+            let slab = slab();
+            let mut slots = promised((0..4).map_while(|_| slab.try_claim()).collect());
+            // Each unit that begins is followed by another promise. The first four begin late, and
+            // the next four so long after theirs.
+            for serial in 0..8 {
+                let at = Timestamp(10_000_000 + if serial < 4 { 0 } else { took_ms * 1000 });
+                assert!(slots.place(at, serial, &Pulse::default()).is_some());
+                slots.claimed.extend(slab.try_claim());
+                slots.promise(at, 1);
+            }
+            assert_eq!(slots.window.units(), want, "{took_ms} ms");
+        }
     }
 
     #[test]

@@ -42,12 +42,14 @@ impl PromiseWindow {
         self.units = self.units.min(most);
     }
 
-    /// So many units were promised in all by now.
+    /// Notes that so many units were promised in all by now.
     pub(super) fn note_promised(&mut self, now: Timestamp, promised: u32) {
-        self.watched.get_or_insert((promised, now));
+        if promised > 0 {
+            self.watched.get_or_insert((promised, now));
+        }
     }
 
-    /// So many units have begun in all by now, and so many that were promised have not.
+    /// Notes that so many units have begun in all by now, and `left` that were promised have not.
     pub(super) fn note_begun(&mut self, now: Timestamp, begun: u32, left: u32) {
         let watched = self.watched.filter(|(promised, _)| begun >= *promised);
         let is_soon = watched.is_some_and(|(_, since)| now.since(since) < self.soon);
@@ -63,9 +65,10 @@ impl PromiseWindow {
 
 /// Units that are promised at first: as many as a session of a daemon has buffers when it begins.
 pub(super) const WINDOW_FIRST: u32 = 4;
-/// A promise needs half a round trip to be heard, and what is begun then as long to come, so that a
-/// window of two round trips never runs out; and what threads and statuses may be late by.
-const SOON_ROUND_TRIPS: u32 = 2;
+/// A promise needs half a round trip to be heard, and what is begun then as long to come. The
+/// round trip is that of the join, and a queue of others may have made it three times as long
+/// since; and what threads and statuses may be late by.
+const SOON_ROUND_TRIPS: u32 = 3;
 const SOON_BESIDE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -108,10 +111,19 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_begins_within_three_round_trips_of_its_promise_was_waited_for() {
+        for (took, units) in [(909, 8), (911, 4)] {
+            let mut window = PromiseWindow::new(Timestamp(0), 4, ROUND_TRIP);
+            window.note_begun(Timestamp(took * 1000), 4, 3);
+            assert_eq!(window.units(), units, "{took} ms");
+        }
+    }
+
+    #[test]
     fn a_sender_that_begins_units_later_than_it_may_gets_no_more() {
         let mut window = PromiseWindow::new(Timestamp(0), 4, ROUND_TRIP);
         for begun in 1..100 {
-            let now = Timestamp(u64::from(begun) * 200_000);
+            let now = Timestamp(u64::from(begun) * 400_000);
             window.note_begun(now, begun, 3);
             window.note_promised(now, begun + 4);
         }

@@ -47,14 +47,15 @@ impl ReceiverCap {
         let is_flooded = f64::from(round.wrong) > FORGED * round.packets;
         if round.dropped > 0 && !is_flooded {
             (self.quiet, self.step) = (0.0, STEP_FIRST);
-            if self.lowered > round_trip + round.seconds {
-                let took = self.recent.iter().copied().fold(self.mean, f64::max);
+            let took = self.recent.iter().copied().fold(self.mean, f64::max);
+            // A round in which nothing came says nothing of what it takes.
+            if self.lowered > round_trip + round.seconds && took > 0.0 {
                 (self.rate, self.lowered) = (TAKES * self.rate.min(asked).min(took), 0.0);
             }
         } else if self.quiet > QUIET_SECONDS {
             let seconds = round.seconds.min(1.0);
             self.rate *= 1.0 + self.step * seconds;
-            self.step = (self.step * (1.0 + seconds)).min(STEP_MOST);
+            self.step = (self.step * seconds.exp2()).min(STEP_MOST);
         }
         if self.rate >= asked {
             self.rate = f64::INFINITY;

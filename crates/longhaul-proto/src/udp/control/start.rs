@@ -43,7 +43,8 @@ impl StartSearch {
     /// Nothing is known but what an earlier session left.
     pub(super) fn new(config: &UdpControlConfig) -> StartSearch {
         let (is_polite, trial) = (config.share == PathShare::Polite, KnownTrial::new(config));
-        let (patience, gain, flight) = if is_polite { POLITE } else { USUAL };
+        let patience = if is_polite { 0 } else { PATIENCE };
+        let (gain, flight) = if is_polite { POLITE_GROWTH } else { USUAL_GROWTH };
         StartSearch {
             known: if trial.is_some() { KnownRate::Tried } else { KnownRate::Unused },
             left: config.known.map_or(0, |known| known.rate),
@@ -128,15 +129,20 @@ impl UdpControl {
         }
         let mut rate = self.start.gain * step.rate;
         if self.start.known == KnownRate::Proven {
-            // What an earlier session left is likely all there is: no more is looked for before that
-            // has arrived, and then in smaller steps, so that no long queue has to be drained.
-            let left = self.start.left as f64;
-            if step.rate > REACHED * left {
-                let (gain, flight) = BEYOND_KNOWN;
-                (self.start.gain, self.start.flight) = (self.start.gain.min(gain), self.start.flight.min(flight));
-                rate = self.start.gain * step.rate;
-            } else {
-                rate = rate.min(left);
+            // What an earlier session left is likely all there is: no more is looked for before
+            // that has arrived, and then in smaller steps, so that no long queue has to be drained.
+            let left = self.start.left as f64 * (1.0 - self.losses.own);
+            let (usual, usual_flight) = if self.share == PathShare::Polite { POLITE_GROWTH } else { USUAL_GROWTH };
+            let (gain, flight) = BEYOND_KNOWN;
+            (self.start.gain, self.start.flight) = match step.rate {
+                // There is far more than was known: it is looked for as on a first visit.
+                rate if rate > FAR_BEYOND * left => (usual, usual_flight),
+                rate if rate > REACHED * left => (gain.min(usual), flight.min(usual_flight)),
+                _ => (self.start.gain, self.start.flight),
+            };
+            rate = self.start.gain * step.rate;
+            if step.rate <= REACHED * left {
+                rate = rate.min(self.start.left as f64);
             }
         }
         self.pace.rate = self.pace.rate.max(rate).min(self.pace.ceiling);
@@ -229,12 +235,16 @@ impl UdpControl {
     }
 }
 
-/// Quarters of rounds with a queue that do not end the start; the rate of what arrives, times this,
-/// is sent: 2 / ln 2 as BBR has it, nearly; bytes on their way, as a multiple of what arrived.
-const USUAL: (u32, f64, f64) = (1, 2.77, 2.4);
-const POLITE: (u32, f64, f64) = (0, 1.25, 1.2);
-/// The part of a known rate from which on it has arrived; and the two latter beyond it.
+/// Quarters of rounds with a queue that do not end the start, of a session that is not polite.
+const PATIENCE: u32 = 1;
+/// The rate of what arrives, times this, is sent: 2 / ln 2 as BBR has it, nearly; bytes on their
+/// way, as a multiple of what arrived.
+const USUAL_GROWTH: (f64, f64) = (2.77, 2.4);
+const POLITE_GROWTH: (f64, f64) = (1.25, 1.2);
+/// The part of a known rate from which on it has arrived, and that from which on the path carries
+/// far more; and how it grows in between.
 const REACHED: f64 = 0.9;
+const FAR_BEYOND: f64 = 3.0;
 const BEYOND_KNOWN: (f64, f64) = (1.4, 1.4);
 /// The part of a round's loss that is learned for the path's own.
 const OWN_STEP: f64 = 0.2;
