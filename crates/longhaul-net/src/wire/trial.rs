@@ -42,7 +42,7 @@ fn window_trial(segment: u32, round_trip: Duration, handshake: Duration) -> u32 
     if !is_long || handshake > round_trip + round_trip / LATE_PART {
         return 0;
     }
-    WINDOW_SEGMENTS.saturating_mul(segment).min(WINDOW_BYTES_MAX.max(segment)).min(TRIAL_BYTES_MAX)
+    WINDOW_SEGMENTS.saturating_mul(segment).min(WINDOW_TRIAL_BYTES_MAX.max(segment)).min(TRIAL_BYTES_MAX)
 }
 
 /// Segments of a trial that opens the window. A connection may have ten on their way at first (RFC
@@ -50,7 +50,7 @@ fn window_trial(segment: u32, round_trip: Duration, handshake: Duration) -> u32 
 const WINDOW_SEGMENTS: u32 = 8;
 /// Most bytes of such a trial: a fresh connection may receive 64 KiB in whole segments (Linux),
 /// which are seven of 8,948 bytes, and says a little more than the trial.
-const WINDOW_BYTES_MAX: u32 = 54 << 10;
+const WINDOW_TRIAL_BYTES_MAX: u32 = 54 << 10;
 /// The handshake of a path that is not slow takes at most this part of a round trip longer than
 /// one. Each of five connections says some 1,500 bytes in it, and a trial of eight such segments
 /// takes up to eight times as long beyond the round trip; one of jumbo segments up to 36 times.
