@@ -47,23 +47,6 @@ fn short_transfers_take_few_round_trips_from_start_to_exit() {
 
 #[test]
 #[ignore = "needs root: run by .ci/run"]
-fn lanes_open_their_windows_while_the_session_is_agreed_on_but_not_over_a_slow_path() {
-    // The file rides with the first page, so that lanes carry nothing but their trial: eight
-    // segments each way over each of four, or one.
-    const TRIALS: u64 = 4 * 8 * 1448;
-    for (path, opens) in [("rate=1Gbit/s,rtt=1s,mtu=1500", true), ("rate=512kbit/s,rtt=300ms,mtu=1500", false)] {
-        let far = Far::new(path);
-        files::make(far.client.path("small"), 1, 1000);
-        far.run("push").arg("small").arg(far.daemon.url("data/")).succeed();
-        let counted = far.wan.counters().unwrap()[0];
-        for bytes in [counted.forward.bytes, counted.backward.bytes] {
-            assert_eq!(bytes > TRIALS, opens, "{path}: {bytes} bytes");
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs root: run by .ci/run"]
 fn a_small_tree_rides_with_its_names_and_what_stands_already_is_left_alone() {
     let far = Far::new(&format!("rate=1Gbit/s,rtt={}ms", ROUND_TRIP.as_millis()));
     let (source, stands) = (far.client.path("tree"), far.root.join("tree"));

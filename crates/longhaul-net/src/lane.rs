@@ -222,24 +222,10 @@ impl LaneStream {
         self.0.trial_bytes()
     }
 
-    /// Bytes of a trial that also opens the window of a fresh connection: eight segments, but no
-    /// more than it may receive. 0 where such a trial would be waited for, or is of no use: on a
-    /// short path or a slow one, within a host, at accepted lanes, over QUIC, and where segments
-    /// were made smaller.
-    pub fn window_trial_bytes(&self) -> u32 {
-        self.0.window_trial_bytes()
-    }
-
     /// Asks for the buffers that a long path fills, before its peer says anything that could fill
     /// them: the next segment tells it of the room. A lane without a deadline has them anyway.
     pub fn make_room(&self) {
         self.0.make_room();
-    }
-
-    /// Asks for the buffers that a trial which opens the window needs, and what may follow it, at a
-    /// connection that has not joined.
-    pub fn make_room_for_window(&self) {
-        self.0.make_room_for_window();
     }
 
     /// Gives all further sending and receiving together the time `left`, however slowly bytes

@@ -93,9 +93,8 @@ impl TcpLane {
 
     fn private_and_key(mut wire: Wire, config: Arc<ClientConfig>) -> Result<(TcpLane, PublicKey), NetError> {
         let handshake = Handshake::client(config, wire.peer())?;
-        let begun = Instant::now();
         let (secured, passed) = shake_hands(&wire, handshake)?;
-        wire.has_shaken_hands(passed, begun.elapsed());
+        wire.has_passed(passed);
         let peer_key = secured.peer_key;
         Ok((TcpLane::private(wire, Private::new(secured)), peer_key))
     }
@@ -189,14 +188,6 @@ impl LaneTransport for TcpLane {
 
     fn make_room(&self) {
         self.wire.make_room();
-    }
-
-    fn make_room_for_window(&self) {
-        self.wire.make_room_for_window();
-    }
-
-    fn window_trial_bytes(&self) -> u32 {
-        self.wire.window_trial_bytes()
     }
 
     fn trial_bytes(&self) -> u32 {

@@ -86,14 +86,6 @@ pub trait LaneTransport: Any + Send {
     /// See [`crate::LaneStream::make_room`]. By default it does nothing.
     fn make_room(&self) {}
 
-    /// See [`crate::LaneStream::make_room_for_window`]. By default it does nothing.
-    fn make_room_for_window(&self) {}
-
-    /// See [`crate::LaneStream::window_trial_bytes`]. By default there is none.
-    fn window_trial_bytes(&self) -> u32 {
-        0
-    }
-
     /// Bytes that fill a segment, to try the path with. 0 where no trial is needed.
     fn trial_bytes(&self) -> u32 {
         0

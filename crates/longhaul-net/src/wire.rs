@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limits::{
-    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES,
+    HANDSHAKE_SECONDS_MAX, KEEPALIVE_IDLE_SECONDS, KEEPALIVE_INTERVAL_SECONDS, KEEPALIVE_PROBES, TRIAL_BYTES_MAX,
     UNACKNOWLEDGED_SECONDS_MAX,
 };
 use rustix::net::{RecvFlags, SendFlags, recv};
@@ -23,7 +23,6 @@ use crate::error::{NetError, Over};
 use crate::silence::Silence;
 
 mod room;
-mod trial;
 
 pub(crate) use room::UNSENT_MAX;
 
@@ -128,8 +127,6 @@ pub(crate) struct Wire {
     /// segments are swallowed.
     watched: bool,
     passed: u32,
-    /// How long the TLS handshake took from its first byte to its last. `None` without one.
-    handshake: Option<Duration>,
 }
 
 impl Wire {
@@ -192,7 +189,6 @@ impl Wire {
             segment_max: None,
             watched: false,
             passed: 0,
-            handshake: None,
         }
     }
 
@@ -219,6 +215,20 @@ impl Wire {
     /// See [`crate::LaneStream::segment_max`].
     pub(crate) fn segment_max(&self) -> Option<u32> {
         self.segment_max
+    }
+
+    /// See [`crate::LaneStream::trial_bytes`].
+    pub(crate) fn trial_bytes(&self) -> u32 {
+        if !self.watched {
+            return 0;
+        }
+        let segment = longhaul_sys::tcp::state(&*self.socket).map_or(0, |state| state.segment_bytes);
+        if segment <= self.passed { 0 } else { segment.min(TRIAL_BYTES_MAX) }
+    }
+
+    /// Notes that `bytes`, sent at once, have passed both ways.
+    pub(crate) fn has_passed(&mut self, bytes: usize) {
+        self.passed = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// See [`crate::LaneStream::set_congestion`].

@@ -17,7 +17,7 @@ use longhaul_proto::wire::message;
 use super::connect::Connect;
 use crate::budget::LANES_FAR;
 use crate::lanes::dial::paths::{Chosen, Paths};
-use crate::lanes::join::{PathTrial, try_path};
+use crate::lanes::join::try_path;
 
 /// A lane that has not joined, or why there is none, and the path that was chosen for it.
 pub(super) type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
@@ -105,6 +105,6 @@ impl EarlyLanes {
 
 fn dial(addr: SocketAddr, identity: &Identity, options: &LaneOptions) -> Proved {
     let (mut stream, key) = LaneStream::dial_private_observing(addr, identity, options)?;
-    try_path(&mut stream, PathTrial::Window)?;
+    try_path(&mut stream)?;
     Ok((stream, key))
 }

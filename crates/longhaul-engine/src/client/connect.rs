@@ -35,7 +35,7 @@ use crate::budget::{self, LANES_AUTO_MAX, LANES_EARLY, LANES_FAR, LANES_KNOWN_MA
 use crate::faults::dial_fault;
 use crate::lanes::dial::paths::Chosen;
 use crate::lanes::event::{LaneEvent, LaneListener};
-use crate::lanes::join::{PathTrial, try_path};
+use crate::lanes::join::try_path;
 use crate::lanes::replace::Replacement;
 use crate::lanes::udp::join::UdpTerms;
 use crate::session;
@@ -411,7 +411,7 @@ fn first_flight(transfer: &Transfer, control: &Control) -> FirstFlight {
 
 /// A lane whose path was tried, if that is to be done before it joins.
 fn tried(mut stream: LaneStream) -> Result<LaneStream, NetError> {
-    try_path(&mut stream, PathTrial::Segment)?;
+    try_path(&mut stream)?;
     Ok(stream)
 }
 

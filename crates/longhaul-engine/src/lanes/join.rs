@@ -45,22 +45,10 @@ impl From<Unjoined> for Fault {
     }
 }
 
-/// The purpose of a trial of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathTrial {
-    /// It shows that large segments pass.
-    Segment,
-    /// It also opens the window of the connection, while the session is agreed on anyway.
-    Window,
-}
-
 /// Tries the path of a private lane that is to join: when this returns, large segments have passed
-/// both ways, and more may be on their way than at first if the window was to be opened. It needs
-/// no session, so that it can be done while one is being agreed on.
-pub(crate) fn try_path(stream: &mut LaneStream, trial: PathTrial) -> Result<(), NetError> {
-    let is_private = stream.protection() == Protection::Private;
-    let opens = if trial == PathTrial::Window { stream.window_trial_bytes() } else { 0 };
-    let bytes = if is_private { opens.max(stream.trial_bytes()) } else { 0 };
+/// both ways. It needs no session, so that it can be done while one is being agreed on.
+pub(crate) fn try_path(stream: &mut LaneStream) -> Result<(), NetError> {
+    let bytes = if stream.protection() == Protection::Private { stream.trial_bytes() } else { 0 };
     if bytes == 0 {
         return Ok(());
     }
@@ -140,7 +128,6 @@ pub(crate) fn accept(
     let is_private = stream.protection() == Protection::Private;
     let mut opening = hear_opening(stream)?;
     if is_private && opening.is_of_trial() && opening.trial <= TRIAL_BYTES_MAX {
-        stream.make_room_for_window();
         let mut trial = vec![0; opening.trial as usize];
         stream.recv_exact(&mut trial)?;
         stream.send(&[&trial])?;

@@ -23,13 +23,6 @@ impl Wire {
         }
     }
 
-    /// Asks for the room of the first two flights of a sender whose trial has opened its window.
-    pub(crate) fn make_room_for_window(&self) {
-        if self.is_long() {
-            let _ = longhaul_sys::tcp::make_room(&*self.socket, WINDOW_ROOM_BYTES);
-        }
-    }
-
     /// Has so many bytes wait unsent at most. A kernel without this option buffers more.
     pub(crate) fn limit_unsent(&self, bytes: u32) {
         let _ = self.socket.set_tcp_notsent_lowat(bytes);
@@ -43,6 +36,3 @@ pub(crate) const UNSENT_MAX: u32 = 1 << 20;
 const LONG: Duration = Duration::from_millis(LONG_PATH_MILLISECONDS);
 /// ... of this size: eight lanes then fill 1 Gbit/s at 250 ms, and no autotuning is needed before.
 const ROOM_BYTES: u32 = 4 << 20;
-/// Room of a connection whose dialler is known and has not joined: 18 segments of 9,000 bytes, with
-/// something to spare. By itself it would be 64 KiB for another round trip.
-const WINDOW_ROOM_BYTES: u32 = 256 << 10;
