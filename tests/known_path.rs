@@ -24,6 +24,10 @@ fn known(site: &Site) -> (PathBuf, String) {
 /// The highest rate that is read from the file, bytes/s: a higher one is read as this.
 const PATH_RATE_MAX: u64 = 12_500_000_000;
 
+/// The pushes of which one at least fills loopback: about three of four do on a machine that has
+/// nothing else to do, and more on a busy one.
+const PUSHES_MAX: usize = 12;
+
 /// The changes of lanes that are told of an earlier run.
 fn told(outcome: &Outcome) -> Vec<String> {
     let said = |event: &serde_json::Value| {
@@ -69,7 +73,7 @@ fn a_run_over_a_known_path_begins_with_the_lanes_that_did_best_unless_the_user_g
 #[test]
 fn a_push_over_udp_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_nothing() {
     let site = Site::new();
-    files::make(site.client.path("f"), 1, 8 << 20);
+    files::make(site.client.path("f"), 1, 64 << 20);
     let (path, _) = known(&site);
     let push = |name: &str| {
         let to = site.daemon.url(&format!("data/{name}"));
@@ -83,6 +87,7 @@ fn a_push_over_udp_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_noth
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     left["paths"][0]["rate"]["is"]["bytes_per_second"] = u64::MAX.into();
     fs::write(&path, left.to_string()).unwrap();
-    let again = push("again");
-    assert!((1..PATH_RATE_MAX).contains(&rate(&again)), "another rate took its place: {again}");
+    // A push that was over before the path was full leaves what it knew.
+    let another = (0..PUSHES_MAX).map(|n| rate(&push(&format!("again-{n}")))).find(|&left| left != u64::MAX);
+    assert!(another.is_some_and(|left| (1..PATH_RATE_MAX).contains(&left)), "another took its place: {another:?}");
 }
