@@ -369,7 +369,10 @@ impl PathControl {
                 (false, false) => (recent, STEP_FIRST),
             };
             // A round may be shorter than what it is taken for: threads may have stood still.
-            self.kept.rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.kept.rate * FALLS_MOST);
+            let rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.kept.rate * FALLS_MOST);
+            // A short queue that loses nothing, with nobody else there, takes nothing of the rate.
+            let stays = !is_careful && !is_polite && queue < target && round.lost == 0;
+            self.kept.rate = if stays { rate.max(self.kept.rate) } else { rate };
             self.delay.step = STEP_FIRST;
         } else {
             let now = if is_lacking { round.delivered as f64 / round.elapsed.as_secs_f64() } else { recent };
