@@ -15,7 +15,6 @@ use longhaul_net::{Control, Identity, LaneOptions, LaneStream, NetError, PublicK
 use longhaul_proto::wire::message;
 
 use super::connect::Connect;
-use crate::budget::LANES_FAR;
 use crate::lanes::dial::paths::{Chosen, Paths};
 use crate::lanes::join::try_path;
 
@@ -25,7 +24,7 @@ pub(super) type Connected = (Option<Chosen>, Result<LaneStream, NetError>);
 /// A lane that is being connected. `None` comes of one that is of no use.
 pub(super) type Ahead = Receiver<Option<Connected>>;
 
-/// Begins to connect so many lanes, if they are streams, and not more than a session begins with.
+/// Begins to connect so many lanes, if they are streams.
 /// Those that are not taken are closed.
 pub(super) fn connect(connect: &Connect, paths: &Paths, transport: message::Transport, count: u32) -> Vec<Ahead> {
     let one = |_| {
@@ -38,7 +37,7 @@ pub(super) fn connect(connect: &Connect, paths: &Paths, transport: message::Tran
         told
     };
     let is_stream = transport != message::Transport::Udp;
-    (0..if is_stream { count.min(LANES_FAR) } else { 0 }).map(one).collect()
+    (0..if is_stream { count } else { 0 }).map(one).collect()
 }
 
 /// Private lanes over TCP that are dialled while the control connection is.

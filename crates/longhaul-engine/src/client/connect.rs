@@ -126,8 +126,8 @@ impl Run {
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
-        let is_long = control.rtt >= budget::FAR && is_first && !self.settings.dry_run;
-        let count = if is_long { lanes } else { 0 };
+        let most = if self.dials_early() { LANES_EARLY } else { LANES_FAR };
+        let count = if control.rtt >= budget::FAR && is_first && !self.settings.dry_run { lanes.min(most) } else { 0 };
         let (mut ahead, ahead_since) = early
             .take(&control)
             .unwrap_or_else(|| (ahead::connect(&connect, &self.paths, transport, count), Instant::now()));
