@@ -25,6 +25,15 @@ pub struct Exhausted {
     pub cases: u64,
 }
 
+/// The lanes of a world that is played with every fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExhaustedLanes {
+    /// Units come in order, as over a stream.
+    InOrder,
+    /// Units overtake each other, as in datagrams.
+    Overtaking,
+}
+
 /// Plays a transfer of three chunks and two small files over a file that stands. The receiver's
 /// host dies after every event, with every state of its file system that missing syncs allow. The
 /// command is run again on each.
@@ -34,8 +43,13 @@ pub struct Exhausted {
 ///
 /// # Errors
 /// [`Failure`] of the first case that breaks a promise.
-pub fn crash_everywhere(seed: u64, mutant: Option<Mutant>) -> Result<Exhausted, Failure> {
-    let mut world = World::new(Plan::quiet(seed), seed, mutant, false);
+pub fn crash_everywhere(seed: u64, lanes: ExhaustedLanes, mutant: Option<Mutant>) -> Result<Exhausted, Failure> {
+    let mut plan = Plan::quiet(seed);
+    if lanes == ExhaustedLanes::Overtaking {
+        // Datagrams are always encrypted.
+        (plan.safe, plan.rates.lanes.overtaking) = (false, true);
+    }
+    let mut world = World::new(plan, seed, mutant, false);
     let mut rng = Rng::new(seed);
     let mut played = HashSet::new();
     let mut sum = Exhausted::default();

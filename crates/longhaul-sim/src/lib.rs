@@ -43,7 +43,7 @@ mod varied;
 mod watched;
 mod world;
 
-pub use exhaust::{Exhausted, crash_everywhere, fail_everywhere};
+pub use exhaust::{Exhausted, ExhaustedLanes, crash_everywhere, fail_everywhere};
 pub use mutants::Mutant;
 pub use play::{Failure, Options, Played, play, play_many};
 pub use roads::{RoadMutant, RoadOptions, RoadTallies, play_many_roads, play_road};

@@ -1,6 +1,6 @@
 //! One small transfer with every fault of a kind: nothing is left to chance.
 
-use longhaul_sim::{Exhausted, Failure, Mutant, crash_everywhere, fail_everywhere};
+use longhaul_sim::{Exhausted, ExhaustedLanes, Failure, Mutant, crash_everywhere, fail_everywhere};
 
 fn survives(played: Result<Exhausted, Failure>) -> Exhausted {
     match played {
@@ -12,9 +12,11 @@ fn survives(played: Result<Exhausted, Failure>) -> Exhausted {
 #[test]
 fn every_state_that_a_crash_may_leave_is_recovered_from() {
     for seed in 0..3 {
-        let played = survives(crash_everywhere(seed, None));
-        println!("seed {seed}: {played:?}");
-        assert!(played.moments > 100 && played.cases > 300, "{played:?}");
+        for lanes in [ExhaustedLanes::InOrder, ExhaustedLanes::Overtaking] {
+            let played = survives(crash_everywhere(seed, lanes, None));
+            println!("seed {seed}, {lanes:?}: {played:?}");
+            assert!(played.moments > 100 && played.cases > 300, "{lanes:?}: {played:?}");
+        }
     }
 }
 
@@ -29,6 +31,9 @@ fn every_operation_that_fails_ends_in_a_commit_or_in_a_clear_error_and_a_resume(
 #[test]
 fn a_crash_at_the_right_moment_shows_planted_bugs() {
     for mutant in [Mutant::JournalBeforeSync, Mutant::NameNotSynced, Mutant::RenameBeforeSync, Mutant::DirsNotSynced] {
-        assert!((0..10).any(|seed| crash_everywhere(seed, Some(mutant)).is_err()), "{mutant:?}");
+        assert!(
+            (0..10).any(|seed| crash_everywhere(seed, ExhaustedLanes::InOrder, Some(mutant)).is_err()),
+            "{mutant:?}"
+        );
     }
 }
