@@ -161,6 +161,9 @@ struct DelaySteps {
     edge_age: f64,
     /// Rounds in a row in which there was no queue, and no more lost than is borne.
     calm: u32,
+    /// The rate with which the steady state began, and whether anything was lost so far.
+    begun: f64,
+    is_lossy: bool,
     shallow: ShallowTop,
 }
 
@@ -205,6 +208,8 @@ impl UdpControl {
                 edge: 0.0,
                 edge_age: f64::INFINITY,
                 calm: 0,
+                begun: f64::INFINITY,
+                is_lossy: false,
                 shallow: ShallowTop::new(),
             },
             equal: EqualWindow::default(),
@@ -342,6 +347,7 @@ impl UdpControl {
         };
         self.delay.edge_age += round.seconds;
         self.delay.shallow.pass(round.seconds);
+        self.delay.is_lossy |= round.lost > 0.0 || round.marked > 0;
         self.look_at_share();
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };

@@ -202,3 +202,14 @@ fn packets_in_bunches_and_lost_statuses_cost_little() {
         }
     }
 }
+
+#[test]
+fn a_path_that_was_slow_while_it_was_looked_for_is_full_seconds_later() {
+    for (rtt, from, least) in [(0.02, 4.0, 990.0), (0.1, 6.0, 900.0), (0.2, 8.0, 500.0)] {
+        for seed in [1, 2, 3] {
+            let slow = Some((0.0, 10.0 * rtt, LineEvent::Slower(LINE / 200.0)));
+            let figures = play(Case { rtt, seed, event: slow, from, to: from + 10.0, ..Case::ALONE });
+            assert!(figures.ours[0] > least && figures.longest < rtt, "{rtt} s, {seed}: {figures:?}");
+        }
+    }
+}
