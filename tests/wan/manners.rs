@@ -126,6 +126,16 @@ fn sixteen_lanes_over_udp_leave_a_stranger_its_part_as_one_does_and_have_their_o
     assert!(fair.theirs > 0.2 && fair.ours > 0.1, "{fair:?}");
 }
 
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn who_takes_all_holds_the_rate_that_was_asked_for_beside_a_stranger() {
+    for transport in ["udp", "quic"] {
+        let all = beside(&["--transport", transport, "--share", "all", "--rate", "160Mbit/s"], "cubic", 1);
+        // A fair session has about half of the line.
+        assert!(all.ours > 0.65, "{transport}: {all:?}");
+    }
+}
+
 /// A polite session beside a stranger who leaves after some seconds.
 fn polite_beside_a_stranger_who_leaves(transport: &str) {
     let far = Far::new(PATH);
@@ -140,6 +150,12 @@ fn polite_beside_a_stranger_who_leaves(transport: &str) {
     let theirs = stranger.join().unwrap();
     // It has ten seconds of sixteen to itself, where the stranger leaves after five or six.
     assert!(theirs > 0.5 && ours > 0.2, "{transport}: {theirs} and {ours}");
+}
+
+#[test]
+#[ignore = "needs root: run by .ci/run"]
+fn polite_lanes_over_tcp_leave_a_stranger_most_of_a_path_and_have_it_when_that_has_gone() {
+    polite_beside_a_stranger_who_leaves("tcp");
 }
 
 #[test]

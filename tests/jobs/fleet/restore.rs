@@ -65,8 +65,10 @@ fn check_shards(since: &BTreeSet<u64>, ends: &[Value], server: &Postgres) {
     for shard in since {
         let again: Vec<_> =
             ends.iter().filter(|end| end["shard"] == *shard && end["fence"].as_u64().unwrap() > 1).collect();
-        let told: Vec<_> = again.iter().map(|end| (&end["state"], end["bytes_moved"].as_u64().unwrap())).collect();
-        assert!(matches!(told[..], [(state, 0)] if state == "done" || state == "partial"), "{shard}: {again:?}");
+        assert!(again.iter().all(|end| end["bytes_moved"] == 0), "{shard}: {again:?}");
+        // On a busy machine a claim may lapse once more: it is gone then, and settles nothing.
+        let settled: Vec<_> = again.iter().map(|end| &end["state"]).filter(|state| **state != "gone").collect();
+        assert!(matches!(settled[..], [state] if state == "done" || state == "partial"), "{shard}: {again:?}");
     }
     for end in ends {
         let row = format!("SELECT fence FROM longhaul.shard WHERE id = {}", end["shard"]);

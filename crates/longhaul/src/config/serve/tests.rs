@@ -193,6 +193,7 @@ fn mistakes_are_named_with_line_and_column() {
         ("depth = 0", ":1:9: '0' is not a whole number"),
         (&two, ":6:5: this key is that of 'a' already"),
         (&stray, ":4:9: there is no root 'nowhere'"),
+        (&bounded("share = 'polite'"), ":4:9: share must be \"fair\" or \"all\": every client may ask for less"),
         (&bounded("sessions = 0"), ":4:12: sessions must be 1 to 64, the number in [limits]"),
         (&bounded("sessions = 65"), ":4:12: sessions must be 1 to 64, the number in [limits]"),
         (&bounded("memory = '1MiB'"), ":4:10: memory must be 16.0 MiB to 4.0 GiB, the size in [limits]"),
