@@ -126,7 +126,7 @@ impl Run {
         // On a long path their handshakes need not wait for the answer. A daemon that has an
         // earlier session to end takes its time.
         let connect = self.connect_of(remote, &control, ways.clone());
-        let most = if self.dials_early() { LANES_EARLY } else { LANES_FAR };
+        let most = if ways.is_none() && self.dials_early() { LANES_EARLY } else { LANES_FAR };
         let count = if control.rtt >= budget::FAR && is_first && !self.settings.dry_run { lanes.min(most) } else { 0 };
         let (mut ahead, ahead_since) = early
             .take(&control)
