@@ -39,7 +39,7 @@ pub enum ExhaustedLanes {
 /// command is run again on each.
 ///
 /// If more than eight parts are volatile at once, not every subset of them is played, only: all,
-/// none, each alone, each missing, each prefix, and some by chance.
+/// none, each alone, each missing, each prefix, and some by chance. `lanes`: how units come.
 ///
 /// # Errors
 /// [`Failure`] of the first case that breaks a promise.
@@ -64,7 +64,11 @@ pub fn crash_everywhere(seed: u64, lanes: ExhaustedLanes, mutant: Option<Mutant>
             sum.cases += 1;
             let mut next = World::after(&world, fs);
             next.run();
-            broken(seed, &mut next, &format!("a crash after event {} that leaves {leaves:?}", sum.moments))?;
+            broken(
+                seed,
+                &mut next,
+                &format!("lanes {lanes:?}, a crash after event {} that leaves {leaves:?}", sum.moments),
+            )?;
         }
     }
     broken(seed, &mut world, "no fault").map(|()| sum)

@@ -31,9 +31,9 @@ fn every_operation_that_fails_ends_in_a_commit_or_in_a_clear_error_and_a_resume(
 #[test]
 fn a_crash_at_the_right_moment_shows_planted_bugs() {
     for mutant in [Mutant::JournalBeforeSync, Mutant::NameNotSynced, Mutant::RenameBeforeSync, Mutant::DirsNotSynced] {
-        assert!(
-            (0..10).any(|seed| crash_everywhere(seed, ExhaustedLanes::InOrder, Some(mutant)).is_err()),
-            "{mutant:?}"
-        );
+        for lanes in [ExhaustedLanes::InOrder, ExhaustedLanes::Overtaking] {
+            let is_found = (0..10).any(|seed| crash_everywhere(seed, lanes, Some(mutant)).is_err());
+            assert!(is_found, "{mutant:?}, {lanes:?}");
+        }
     }
 }
