@@ -370,7 +370,7 @@ impl PathControl {
             };
             // A round may be shorter than what it is taken for: threads may have stood still.
             let rate = (from * (1.0 - (gain * over).clamp(-up, most))).max(self.kept.rate * FALLS_MOST);
-            // A short queue that loses nothing, with nobody else there, takes nothing of the rate.
+            // A short queue that loses nothing, with nobody else seen, takes nothing of the rate.
             let stays = !is_careful && !is_polite && queue < target && round.lost == 0;
             self.kept.rate = if stays { rate.max(self.kept.rate) } else { rate };
             self.delay.step = STEP_FIRST;

@@ -8,11 +8,11 @@
 //! [`UdpPhase`] says how it works. In the beginning the rate nearly triples each round trip, until
 //! a queue stands or more is lost than the path loses by itself; that queue is drained. From then
 //! on the control keeps a queue of a tenth of a round trip: with none the rate grows by 2 to 8 % a
-//! round, with a longer one it yields (Brakmo and Peterson, *TCP Vegas*, 1995; Arun and
-//! Balakrishnan, *Copa*, NSDI 2018). Whoever yields and finds the queue as full as before, and
-//! clearly less for itself than the path was seen to carry, is not alone: then the rate is the
-//! window of one cubic flow (RFC 9438), which begins at half of that, until no queue stood for the
-//! better part of the time that a cubic flow needs to grow again.
+//! round (more where the start was cut short), with a longer one it yields (Brakmo and Peterson,
+//! *TCP Vegas*, 1995; Arun and Balakrishnan, *Copa*, NSDI 2018). Whoever yields and finds the queue
+//! as full as before, and clearly less for itself than the path was seen to carry, is not alone:
+//! then the rate is the window of one cubic flow (RFC 9438), which begins at half of that, until no
+//! queue stood for the better part of the time that a cubic flow needs to grow again.
 //!
 //! Loss is judged against the path's own loss (`control/losses.rs`). A polite session never claims
 //! the window of a cubic flow, keeps a shorter queue and yields faster, as LEDBAT++
@@ -161,9 +161,9 @@ struct DelaySteps {
     edge_age: f64,
     /// Rounds in a row in which there was no queue, and no more lost than is borne.
     calm: u32,
-    /// The rate with which the steady state began, and whether anything was lost so far.
-    begun: f64,
-    is_lossy: bool,
+    /// The rate after the first drain, infinite before, and whether anything was lost so far.
+    first: f64,
+    has_lost: bool,
     shallow: ShallowTop,
 }
 
@@ -208,8 +208,8 @@ impl UdpControl {
                 edge: 0.0,
                 edge_age: f64::INFINITY,
                 calm: 0,
-                begun: f64::INFINITY,
-                is_lossy: false,
+                first: f64::INFINITY,
+                has_lost: false,
                 shallow: ShallowTop::new(),
             },
             equal: EqualWindow::default(),
@@ -347,7 +347,7 @@ impl UdpControl {
         };
         self.delay.edge_age += round.seconds;
         self.delay.shallow.pass(round.seconds);
-        self.delay.is_lossy |= round.lost > 0.0 || round.marked > 0;
+        self.delay.has_lost |= round.lost > 0.0 || round.marked > 0 || round.dropped > 0;
         self.look_at_share();
         // Who takes all bears what overflows, up to its bound.
         let judged = if self.share == PathShare::All { 0.0 } else { queue / self.target().max(1e-6) };

@@ -19,7 +19,7 @@ use crate::join::{JoinKey, Mac, Nonce};
 
 /// Bytes of the datagram of JOIN and of JOINED.
 pub const JOIN_BYTES: usize = UDP_DATAGRAM_BYTES_SAFE as usize;
-/// Bytes of the context by which a lane's keys are exported ([`key_context`]).
+/// Bytes of the context of a lane's keys ([`key_context`]).
 pub const KEY_CONTEXT_BYTES: usize = 16 + 4 + 16 + 16;
 
 /// The version of this join and of all packets behind it.
@@ -177,8 +177,8 @@ pub fn early_session(key: &JoinKey) -> [u8; 16] {
     name
 }
 
-/// The context with which both ends export a lane's keys from the control connection (RFC 8446,
-/// section 7.5): session, lane id, the dialler's nonce, the acceptor's. No two lanes have the same.
+/// The context with which both ends make a lane's keys of the secret that the control connection
+/// exports: session, lane id, the dialler's nonce, the acceptor's. No two lanes have the same.
 pub fn key_context(join: &UdpJoin, joined: &UdpJoined) -> [u8; KEY_CONTEXT_BYTES] {
     let mut out = [0; KEY_CONTEXT_BYTES];
     out[..16].copy_from_slice(&join.session);

@@ -18,7 +18,9 @@ impl UdpControl {
         if queue < self.target() || self.rounds >= DRAIN_ROUNDS {
             let part = if self.share == PathShare::Polite { POLITE_BEGIN } else { BEGIN };
             self.pace.rate = self.carried.most() * part;
-            self.delay.begun = self.pace.rate;
+            if self.delay.first.is_infinite() {
+                self.delay.first = self.pace.rate;
+            }
             self.enter(UdpPhase::Steady);
             self.losses.pardon = PARDON;
         }
@@ -105,9 +107,9 @@ impl UdpControl {
             let was_near = self.pace.rate > NEAR * full;
             self.pace.rate *= 1.0 + self.delay.step;
             let is_calm = self.delay.calm >= CALM_ROUNDS;
-            let is_far = is_calm && self.is_far_beyond_start();
+            let is_cut_short = is_calm && self.was_start_cut_short();
             self.delay.step = match (self.pace.rate > NEAR * full, was_near) {
-                _ if is_far => self.delay.step * FASTER,
+                _ if is_cut_short => self.delay.step * FASTER,
                 (true, false) => self.delay.step.min(STEP_EDGE),
                 (true, true) => self.delay.step * FASTER_NEAR,
                 (false, _) => self.delay.step * FASTER,
@@ -115,7 +117,7 @@ impl UdpControl {
             let most = match self.share {
                 PathShare::Polite if is_calm => STEP_CALM,
                 PathShare::Polite => STEP_POLITE,
-                PathShare::Fair | PathShare::All if is_far => STEP_FAR,
+                PathShare::Fair | PathShare::All if is_cut_short => STEP_CUT_SHORT,
                 PathShare::Fair | PathShare::All => STEP_MOST,
             };
             self.delay.step = self.delay.step.min(most);
@@ -123,10 +125,12 @@ impl UdpControl {
     }
 
     /// Whether what ended the start was not the path: nothing was lost so far, no queue was longer
-    /// than it should be since then, and far more is carried by now.
-    fn is_far_beyond_start(&self) -> bool {
-        let is_first = self.share != PathShare::Polite && self.delay.edge_age.is_infinite();
-        is_first && !self.delay.is_lossy && self.pace.rate > FAR_BEYOND * self.delay.begun
+    /// than it should be since then, nobody else was there, and far more is carried by now. Not for
+    /// polite sessions, which look for no more than what is left.
+    fn was_start_cut_short(&self) -> bool {
+        let is_fair = self.share != PathShare::Polite && !self.others.were_here();
+        let is_free = self.delay.edge_age.is_infinite() && !self.delay.has_lost;
+        is_fair && is_free && self.pace.rate > CUT_SHORT * self.delay.first
     }
 
     /// Whether a polite session that had next to nothing beside others finds that they have gone.
@@ -192,11 +196,11 @@ const POLITE_YIELD: (f64, f64) = (1.5, 0.3);
 pub(super) const STEP_FIRST: f64 = 0.02;
 const STEP_MOST: f64 = 0.08;
 const STEP_POLITE: f64 = 0.03;
-/// ... and the largest at this many times the rate at which the start ended, if it was not the path
-/// that ended it.
-const STEP_FAR: f64 = 0.25;
-const FAR_BEYOND: f64 = 1.5;
 const STEP_EDGE: f64 = 0.004;
+/// From this many times the first rate on, something else than the path ended the start.
+const CUT_SHORT: f64 = 1.5;
+/// The largest step from then on. Lanes show only in the next round whether they use it.
+const STEP_CUT_SHORT: f64 = 0.25;
 /// Round trips without a queue after which others have left the path to a polite session, and the
 /// largest step from then on. Up to this part of what the path carried, and as long as lanes
 /// deliver this part of the rate, it goes by larger ones: from its least rate, 200 round trips of
