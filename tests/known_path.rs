@@ -88,6 +88,6 @@ fn a_push_over_udp_leaves_the_rate_that_it_found_and_a_rate_that_lies_stops_noth
     left["paths"][0]["rate"]["is"]["bytes_per_second"] = u64::MAX.into();
     fs::write(&path, left.to_string()).unwrap();
     // A push that was over before the path was full leaves what it knew.
-    let another = (0..PUSHES_MAX).map(|n| rate(&push(&format!("again-{n}")))).find(|&left| left != u64::MAX);
-    assert!(another.is_some_and(|left| (1..PATH_RATE_MAX).contains(&left)), "another took its place: {another:?}");
+    let another = (0..PUSHES_MAX).map(|n| rate(&push(&format!("again-{n}")))).find(|left| *left < PATH_RATE_MAX);
+    assert!(another.is_some_and(|left| left > 0), "another took its place: {another:?}");
 }
